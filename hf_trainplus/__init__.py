@@ -1,0 +1,45 @@
+"""hf_trainplus: evaluation that is right, fast and cheap for the Hugging Face Trainer.
+
+Names load on first use, so that ``import hf_trainplus`` stays as cheap as importing a few standard modules: it loads
+neither torch nor transformers nor datasets.
+
+Example:
+    >>> import hf_trainplus
+    >>> "ExampleResults" in dir(hf_trainplus)
+    True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it; a name is listed once its part is built
+_MODULE_OF = {
+    "ExampleResults": "hf_trainplus.results",
+}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]
+
+if TYPE_CHECKING:
+    from hf_trainplus.results import ExampleResults as ExampleResults
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use.
+
+    Raises:
+        AttributeError: the name is not public.
+    """
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'hf_trainplus' has no attribute {name!r}; public names: {', '.join(__all__)}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,0 +1,1 @@
+"""What a run may spend: cost before it, meters during it, stages, stops."""

@@ -1,0 +1,1 @@
+"""The trainplus command, one file a command group."""

@@ -1,0 +1,1 @@
+"""From per-example results to a decision: numpy only, no torch, no Trainer."""

@@ -1,0 +1,1 @@
+"""From a dataset to per-example results: all that touches a model in evaluation."""

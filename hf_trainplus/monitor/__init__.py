@@ -1,0 +1,1 @@
+"""What the hardware and the seconds do: devices, step clock, diagnosis, leaks."""

@@ -1,0 +1,1 @@
+"""What surrounds an evaluation inside a training run: best checkpoints, the race's driver, resume."""
