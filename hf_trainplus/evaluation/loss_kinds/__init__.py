@@ -1,0 +1,1 @@
+"""Per-example losses, one loss kind of transformers a file; ``hf_trainplus.evaluation.losses`` picks among them."""
