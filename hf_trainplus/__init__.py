@@ -18,12 +18,16 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it; a name is listed once its part is built
 _MODULE_OF = {
+    "Estimate": "hf_trainplus.decisions.estimate",
     "ExampleResults": "hf_trainplus.results",
+    "Subset": "hf_trainplus.decisions.subset",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]
 
 if TYPE_CHECKING:
+    from hf_trainplus.decisions.estimate import Estimate as Estimate
+    from hf_trainplus.decisions.subset import Subset as Subset
     from hf_trainplus.results import ExampleResults as ExampleResults
 
 

@@ -1,0 +1,1 @@
+"""Estimators, one kind a file; ``decisions.estimate`` is their public face."""

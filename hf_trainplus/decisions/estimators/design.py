@@ -1,0 +1,104 @@
+"""How the rows at hand were drawn from the full set, and the variance that this leaves in an estimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hf_trainplus.results import Float64Array, Int64Array
+
+
+@dataclass(frozen=True)
+class SampleDesign:
+    """The weight, stratum and cluster of every row of a sample.
+
+    It assumes that the rows of a stratum were drawn at random without replacement; it cannot see that they were not.
+
+    Args:
+        weights: (n,) rows of the full set that each row stands for, > 0; a stratum's weights add up to its size.
+        strata: (n,) stratum of each row, any integers.
+        clusters: (n,) cluster of each row (document, conversation), any values, or None for independent rows.
+        clusters_total: number of clusters in the full set when whole clusters were drawn, None when rows were drawn.
+
+    Raises:
+        ValueError: columns of unequal length, weights that are not positive numbers, or more clusters than the total.
+
+    Example:
+        >>> SampleDesign.simple(50, 200).n_total, SampleDesign.simple(50, 200).exact
+        (200, False)
+    """
+
+    weights: Float64Array
+    strata: Int64Array
+    clusters: npt.NDArray[Any] | None = None
+    clusters_total: int | None = None
+    codes: Int64Array = field(init=False, repr=False)
+    counts: Int64Array = field(init=False, repr=False)
+    sizes: Float64Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        strata = np.asarray(self.strata, dtype=np.int64)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "strata", strata)
+        if weights.ndim != 1 or weights.shape != strata.shape:
+            raise ValueError(f"weights {weights.shape} and strata {strata.shape}: allowed is one value a row in each.")
+        if not bool((np.isfinite(weights) & (weights > 0)).all()):
+            raise ValueError("weights hold values that are not positive numbers; a row stands for at least itself.")
+        _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
+        object.__setattr__(self, "codes", codes.astype(np.int64))
+        object.__setattr__(self, "counts", counts.astype(np.int64))
+        object.__setattr__(self, "sizes", np.bincount(codes, weights=weights, minlength=len(counts)))
+        if self.clusters is not None:
+            self._check_clusters()
+
+    def _check_clusters(self) -> None:
+        _, codes = np.unique(np.asarray(self.clusters), return_inverse=True)
+        if codes.shape != self.weights.shape:
+            raise ValueError(f"clusters {codes.shape} and weights {self.weights.shape}: give one cluster a row.")
+        found = int(codes.max()) + 1 if len(codes) else 0
+        if self.clusters_total is not None and found > self.clusters_total:
+            raise ValueError(
+                f"{found} clusters found, clusters_total={self.clusters_total}; give the full set's number."
+            )
+        object.__setattr__(self, "clusters", codes.astype(np.int64))
+
+    @staticmethod
+    def simple(n: int, n_total: int | None = None, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:
+        """Describe n rows drawn at random from n_total, or the full set when n_total is None.
+
+        Raises:
+            ValueError: n_total under n.
+        """
+        total = n if n_total is None else n_total
+        if total < n:
+            raise ValueError(f"n_total={total} and {n} rows were given; n_total is the size of the full set, >= {n}.")
+        weights = np.full(n, total / n if n else 1.0)
+        return SampleDesign(weights, np.zeros(n, np.int64), None if clusters is None else np.asarray(clusters))
+
+    @property
+    def n(self) -> int:
+        """Rows in the sample."""
+        return len(self.weights)
+
+    @property
+    def n_total(self) -> int:
+        """Rows in the full set."""
+        return round(float(self.weights.sum()))
+
+    @property
+    def exact(self) -> bool:
+        """True when the sample is the full set."""
+        return self.n == self.n_total
+
+    @property
+    def effective_n(self) -> float:
+        """Kish's effective number of rows, (sum w)^2 / sum w^2: what unequal weights leave of n."""
+        return float(self.weights.sum()) ** 2 / float((self.weights**2).sum()) if self.n else 0.0
+
+    def mean(self, values: npt.ArrayLike) -> float:
+        """Weighted mean: unbiased for the mean of the full set, whatever the allocation."""
+        return float(self.weights @ np.asarray(values, dtype=np.float64) / self.weights.sum())

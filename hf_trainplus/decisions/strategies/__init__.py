@@ -1,0 +1,1 @@
+"""Ways to draw a subset, one class a file; ``decisions.subset`` is their public face."""
