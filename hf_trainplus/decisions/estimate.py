@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.decisions.estimators.design import SampleDesign
@@ -12,7 +14,7 @@ from hf_trainplus.decisions.estimators.intervals import loss_interval, mean_inte
 from hf_trainplus.decisions.estimators.proportions import wilson_interval
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.strategies.subset_value import Subset
-from hf_trainplus.results import ExampleResults
+from hf_trainplus.results import ExampleResults, Int64Array
 
 __all__ = [
     "Estimate",
@@ -59,13 +61,16 @@ def estimate(
         >>> estimate(results).value, round(estimate(results, "accuracy").ci_low, 3)
         (1.0, 0.208)
     """
-    design = _design(results, n_total, subset, _cluster_column(results, clusters))
+    # in the order of the dataset, so that sums round alike whatever the order of rows and the number of ranks
+    order = np.argsort(results.index, kind="stable")
+    design = _design(results.index[order], n_total, subset, _cluster_column(results, clusters, order))
     if metric in ("loss", "perplexity") and metric not in results.scores:
-        loss = loss_interval(results.loss_sum, results.target_count, design=design, confidence=confidence)
+        sums, counts = results.loss_sum[order], results.target_count[order]
+        loss = loss_interval(sums, counts, design=design, confidence=confidence)
         return perplexity_of(loss) if metric == "perplexity" else loss
     if metric not in results.scores:
         raise ValueError(f"metric is {metric!r}; allowed are {', '.join(['loss', 'perplexity', *results.scores])}.")
-    return mean_interval(results.scores[metric], design=design, confidence=confidence)
+    return mean_interval(results.scores[metric][order], design=design, confidence=confidence)
 
 
 def perplexity_of(loss: Estimate) -> Estimate:
@@ -106,19 +111,23 @@ def _exp(value: float | None) -> float | None:
         return math.inf
 
 
-def _cluster_column(results: ExampleResults, clusters: npt.ArrayLike | str | None) -> npt.ArrayLike | None:
+def _cluster_column(
+    results: ExampleResults, clusters: npt.ArrayLike | str | None, order: Int64Array
+) -> npt.NDArray[Any] | None:
+    if clusters is None:
+        return None
     if not isinstance(clusters, str):
-        return clusters
+        return np.asarray(clusters)[order]
     if clusters not in results.groups:
         raise ValueError(f"clusters is {clusters!r}; the results' group columns are {sorted(results.groups)}.")
-    return results.groups[clusters]
+    return results.groups[clusters][order]
 
 
 def _design(
-    results: ExampleResults, n_total: int | None, subset: Subset | None, clusters: npt.ArrayLike | None
+    index: Int64Array, n_total: int | None, subset: Subset | None, clusters: npt.NDArray[Any] | None
 ) -> SampleDesign:
     if subset is None:
-        return SampleDesign.simple(len(results), n_total, clusters=clusters)
+        return SampleDesign.simple(len(index), n_total, clusters=clusters)
     if n_total is not None:
         raise ValueError("n_total and subset were both given; the subset knows its n_total: leave n_total out.")
-    return subset.design_of(results.index, clusters=clusters)
+    return subset.design_of(index, clusters=clusters)

@@ -1,4 +1,4 @@
-"""From a value and its variance to an ``Estimate``: the last step of every estimator."""
+"""From a value and its error to an ``Estimate``: the last step of every estimator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from hf_trainplus.decisions.estimators.design import SampleDesign
 from hf_trainplus.decisions.estimators.quantiles import critical_value
+from hf_trainplus.decisions.estimators.sampling_error import SamplingError
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import Variance
 
 Bounds = tuple[float, float] | None
-# (variance, degrees of freedom, for the set rather than the population) -> bounds, or None where there are none
-BoundsRule = Callable[[float, float, bool], Bounds]
+# (error, for the set rather than the population) -> bounds, or None where there are none
+BoundsRule = Callable[[SamplingError, bool], Bounds]
 
 
 def resolve_design(n: int, n_total: int | None, design: SampleDesign | None) -> SampleDesign:
@@ -45,17 +46,14 @@ def linearized_estimate(
     method: str,
     bounds: BoundsRule | None = None,
 ) -> Estimate:
-    """Assemble an estimate from its variance; ``bounds`` replaces the symmetric t interval."""
+    """Assemble an estimate from its variance; ``bounds`` replaces the skewness-corrected t interval."""
 
-    def symmetric(squared: float, degrees: float, _: bool) -> Bounds:
-        if not math.isfinite(squared) or math.isnan(degrees):
-            return None
-        reach = critical_value(confidence, degrees) * math.sqrt(squared)
-        return value - reach, value + reach
+    def corrected(error: SamplingError, _: bool) -> Bounds:
+        return error.interval(value, confidence)
 
-    rule = symmetric if bounds is None else bounds
-    population = _bounds_or_none(rule, variance.of_population, variance.population_degrees, False)
-    own = population if design.exact else _bounds_or_none(rule, variance.of_set, variance.set_degrees, True)
+    rule = corrected if bounds is None else bounds
+    population = _finite_or_none(rule(variance.of_population, False))
+    own = population if design.exact else _finite_or_none(rule(variance.of_set, True))
     return Estimate(
         value=value,
         ci_low=own[0] if own else None,
@@ -72,10 +70,9 @@ def linearized_estimate(
     )
 
 
-def _bounds_or_none(rule: BoundsRule, squared: float, degrees: float, for_set: bool) -> Bounds:
-    bounds = rule(squared, degrees, for_set)
+def _finite_or_none(bounds: Bounds) -> Bounds:
     return bounds if bounds is not None and all(map(math.isfinite, bounds)) else None
 
 
-def _root_or_none(squared: float) -> float | None:
-    return math.sqrt(squared) if math.isfinite(squared) else None
+def _root_or_none(error: SamplingError) -> float | None:
+    return math.sqrt(error.variance) if math.isfinite(error.variance) else None

@@ -10,6 +10,7 @@ import numpy as np
 from hf_trainplus.decisions.estimators.assembly import Bounds, linearized_estimate
 from hf_trainplus.decisions.estimators.design import SampleDesign
 from hf_trainplus.decisions.estimators.quantiles import critical_value
+from hf_trainplus.decisions.estimators.sampling_error import SamplingError
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import Variance, linearized_variance
 from hf_trainplus.results import Float64Array
@@ -64,10 +65,10 @@ def share_estimate(column: Float64Array, design: SampleDesign, variance: Varianc
     """
     share = design.mean(column)
 
-    def bounds(squared: float, degrees: float, for_set: bool) -> Bounds:
-        rows = _effective_rows(share, squared, design, for_set)
-        critical = critical_value(confidence, degrees if design.clusters is not None else math.inf)
-        return wilson_bounds(share, rows, critical) if rows > 0 else None
+    def bounds(error: SamplingError, for_set: bool) -> Bounds:
+        rows = effective_rows(share * (1 - share), error, design, for_set)
+        degrees = error.degrees if design.clusters is not None else math.inf
+        return None if math.isnan(rows) else wilson_bounds(share, rows, critical_value(confidence, degrees))
 
     estimate = linearized_estimate(share, variance, design, confidence, method="wilson", bounds=bounds)
     if estimate.exact or estimate.ci_low is None or estimate.ci_high is None:
@@ -90,12 +91,23 @@ def wilson_bounds(share: float, effective_n: float, critical: float) -> tuple[fl
     return low, 1.0 if share == 1 else min(1.0, centre + reach)
 
 
-def _effective_rows(share: float, squared: float, design: SampleDesign, for_set: bool) -> float:
-    """Independent rows that would leave this variance; where nothing was seen to vary, the rows that were drawn."""
-    n, total = design.n, design.n_total
-    unseen = (total - n) / max(total - 1, 1) if for_set else 1.0
+def effective_rows(unit_variance: float, error: SamplingError, design: SampleDesign, for_set: bool) -> float:
+    """Independent rows that would leave this variance; where nothing was seen to vary, the rows that were drawn.
+
+    Args:
+        unit_variance: variance of a single row's score, >= 0.
+        error: of the mean.
+        design: how the rows were drawn.
+        for_set: True for the full set's mean, False for the population's.
+
+    Returns:
+        A number of rows, infinite when nothing is open, NaN when the error cannot be known.
+    """
     independent = design.clusters is None and len(design.counts) == 1
-    if not independent and squared > 0 and 0 < share < 1:
-        return share * (1 - share) / squared
+    if not independent and error.variance > 0 and unit_variance > 0:
+        return unit_variance / error.variance
+    if not independent and not error.known:
+        return math.nan
+    unseen = (design.n_total - design.n) / max(design.n_total - 1, 1) if for_set else 1.0
     units = design.effective_n if design.clusters is None else float(len(np.unique(design.clusters)))
     return units / unseen if unseen > 0 else math.inf
