@@ -1,0 +1,112 @@
+"""What a race reports: one record a comparison for the audit, one verdict a call for the driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from hf_trainplus.results import Int64Array
+
+Basis = Literal["exact", "bound", "certain", "nonfinite", "tolerance", "open"]
+
+
+@dataclass(frozen=True)
+class ComparisonRecord:
+    """One comparison of two checkpoints, with all that a reviewer needs to judge it again.
+
+    Args:
+        step: checkpoint that was observed when the comparison was made.
+        first: older checkpoint of the pair.
+        second: newer checkpoint of the pair.
+        loser: the one dropped, None while the comparison is open.
+        basis: what settled it: every row read (``exact``), the standard error (``bound``), the bounds of unread rows
+            (``certain``), a NaN or infinite row (``nonfinite``), the tolerance, or nothing (``open``).
+        depth: rows of the design's order that both hold.
+        rows_total: number of rows N.
+        stratum_rows: rows read a stratum at that depth.
+        rows_hash: hash of the rows at that depth, order apart.
+        design: number of the design; its ranks are drawn from ``[seed, design]``.
+        seed: the race's seed.
+        difference: how much worse ``second`` is, in units of the metric; None when not estimated.
+        se: standard error of the difference; None when not estimated.
+        z: difference in standard errors; None when not finite.
+        bound: |z| that settles a comparison.
+        discordant: rows on which the two differ; None when not counted.
+        tolerance: regret allowed, in standard errors of the full-set metric.
+        candidates: checkpoints open before the comparison.
+        pairs: (checkpoint, row) pairs evaluated so far.
+        stock_pairs: pairs that stock evaluation would have evaluated so far.
+        reloads: evaluations so far that needed kept weights.
+        reload_seconds: time they took to load, as far as measured.
+        mode: "race", "live" (no reloading) or "full".
+        environment: what the driver said of precision, batch shape and library version.
+    """
+
+    step: int
+    first: int
+    second: int
+    loser: int | None
+    basis: Basis
+    depth: int
+    rows_total: int
+    stratum_rows: tuple[int, ...]
+    rows_hash: str
+    design: int
+    seed: int
+    difference: float | None
+    se: float | None
+    z: float | None
+    bound: float
+    discordant: int | None
+    tolerance: float
+    candidates: tuple[int, ...]
+    pairs: int
+    stock_pairs: int
+    reloads: int
+    reload_seconds: float
+    mode: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what one JSON line holds."""
+        return asdict(self) | {"kind": "comparison", "environment": dict(self.environment)}
+
+
+@dataclass(frozen=True)
+class RaceVerdict:
+    """State of the race after one call; a level here is never compared with another: use ``best`` and ``stop``.
+
+    Args:
+        checkpoint: checkpoint observed, or the best one for ``settle`` and ``finish``; None when no checkpoint is left.
+        best: the best checkpoint, None while several are open or none is finite.
+        candidates: checkpoints that may still be the best, oldest first.
+        stop: patience has run out.
+        value: estimate of the metric of ``checkpoint``; None when it is not finite.
+        se: standard error of the estimate over the unread rows, 0 when exact; None without a value.
+        rows: rows of ``checkpoint`` that were read.
+        rows_total: number of rows N.
+        exact: every row was read.
+        reason: why every row was read although this is a race, or a tolerance that would have been cheaper; else None.
+        records: comparisons made by this call.
+    """
+
+    checkpoint: int | None
+    best: int | None
+    candidates: tuple[int, ...]
+    stop: bool
+    value: float | None
+    se: float | None
+    rows: int
+    rows_total: int
+    exact: bool
+    reason: str | None
+    records: tuple[ComparisonRecord, ...]
+
+
+def rows_hash(rows: Int64Array) -> str:
+    """Return a hash of a set of rows, whatever their order."""
+    return hashlib.blake2b(np.sort(rows).astype("<i8").tobytes(), digest_size=8).hexdigest()
