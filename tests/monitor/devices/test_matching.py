@@ -1,0 +1,106 @@
+import pytest
+
+from hf_trainplus.monitor.devices.matching import MigSlice, PhysicalDevice, match_devices
+
+A, B, C = "GPU-aaaa1111-0000", "GPU-aaab2222-0000", "GPU-cccc3333-0000"
+SAME = [PhysicalDevice(A, "H100"), PhysicalDevice(B, "H100"), PhysicalDevice(C, "H100")]
+MIXED = [PhysicalDevice(A, "T4"), PhysicalDevice(B, "H100"), PhysicalDevice(C, "T4")]
+SLICED = [
+    PhysicalDevice(A, "A100", True, (MigSlice("MIG-11", 1, 0), MigSlice("MIG-12", 2, 0))),
+    PhysicalDevice(B, "A100"),
+]
+
+
+def uuids(result):
+    return [(match.index, match.uuid) for match in result.matches]
+
+
+def test_torch_uuids_beat_every_order():
+    # FASTEST_FIRST puts the H100 first although the driver lists a T4 first
+    result = match_devices(MIXED, torch_uuids=["aaab2222-0000", "aaaa1111-0000", "cccc3333-0000"])
+    assert uuids(result) == [(0, B), (1, A), (2, C)]
+    assert {match.matched_by for match in result.matches} == {"torch uuid"}
+
+
+def test_torch_uuids_under_a_mask_keep_logical_indices():
+    assert uuids(match_devices(SAME, torch_uuids=["GPU-cccc3333-0000"], mask="2")) == [(0, C)]
+
+
+def test_a_torch_uuid_that_the_driver_does_not_list_is_said_and_the_others_kept():
+    result = match_devices(SAME, torch_uuids=["dead", "cccc3333-0000"])
+    assert uuids(result) == [(1, C)]
+    assert "cuda:0 is not monitored: the driver lists no device with torch's UUID dead" in result.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, [(0, A), (1, B), (2, C)]),
+        ("", []),
+        ("-1", []),
+        ("2,0", [(0, C), (1, A)]),
+        ("0,2,-1,1", [(0, A), (1, C)]),
+        (f"{C},{A}", [(0, C), (1, A)]),
+        ("GPU-aaab", [(0, B)]),
+        ("gpu-CCCC", [(0, C)]),
+        ("GPU-aaa", []),  # two devices share the prefix
+        ("GPU-dddd,GPU-cccc", []),  # the first is invalid and hides the rest
+        ("0,9,1", [(0, A)]),
+    ],
+)
+def test_every_form_of_the_mask_on_equal_devices(mask, expected):
+    assert uuids(match_devices(SAME, mask=mask)) == expected
+
+
+def test_positions_are_never_believed_among_different_models():
+    result = match_devices(MIXED, mask="1,0")
+    assert uuids(result) == []
+    assert len(result.notices) == 2
+    assert "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in result.notices[0]
+
+
+def test_positions_are_believed_in_pci_order():
+    result = match_devices(MIXED, mask="1,0", device_order="PCI_BUS_ID")
+    assert uuids(result) == [(0, B), (1, A)]
+    assert result.matches[0].matched_by == "PCI order"
+
+
+def test_uuids_in_the_mask_need_no_order():
+    result = match_devices(MIXED, mask="GPU-cccc,GPU-aaab")
+    assert uuids(result) == [(0, C), (1, B)]
+    assert result.matches[0].matched_by == "visible uuid"
+
+
+def test_a_single_device_needs_no_proof():
+    assert match_devices([PhysicalDevice(A)]).matches[0].matched_by == "single device"
+
+
+@pytest.mark.parametrize("mask", ["MIG-12", "MIG-GPU-aaaa1111-0000/2/0", "mig-12"])
+def test_mig_slices_by_either_identifier(mask):
+    assert uuids(match_devices(SLICED, mask=mask)) == [(0, "MIG-12")]
+
+
+def test_a_mig_uuid_from_torch():
+    assert uuids(match_devices(SLICED, torch_uuids=["12"])) == [(0, "MIG-12")]
+
+
+def test_the_parents_uuid_from_torch_is_resolved_by_the_mask():
+    # before CUDA 12 the runtime tells the whole GPU's UUID for a slice
+    assert uuids(match_devices(SLICED, torch_uuids=["aaaa1111-0000"], mask="MIG-12")) == [(0, "MIG-12")]
+
+
+def test_an_ambiguous_slice_is_left_out_rather_than_guessed():
+    result = match_devices(SLICED, torch_uuids=["aaaa1111-0000"])
+    assert uuids(result) == []
+    assert "has 2 MIG devices; name one" in result.notices[0]
+
+
+def test_the_only_slice_of_a_gpu_is_meant():
+    one = [PhysicalDevice(A, "A100", True, (MigSlice("MIG-11", 1, 0),))]
+    assert uuids(match_devices(one, mask="GPU-aaaa")) == [(0, "MIG-11")]
+
+
+def test_a_device_without_a_uuid_keeps_its_place():
+    result = match_devices([PhysicalDevice(None), PhysicalDevice(B, "H100")], mask="1,0", device_order="PCI_BUS_ID")
+    assert uuids(result) == [(0, B)]
+    assert "the driver does not tell its UUID" in result.notices[0]
