@@ -21,6 +21,11 @@ _MODULE_OF = {
     "Estimate": "hf_trainplus.decisions.estimate",
     "ExampleResults": "hf_trainplus.results",
     "Subset": "hf_trainplus.decisions.subset",
+    "load_metric": "hf_trainplus.evaluation.metrics.registry",
+    "PlusTrainer": "hf_trainplus.trainer",
+    "PlusSeq2SeqTrainer": "hf_trainplus.trainer",
+    "PlusTrainingArguments": "hf_trainplus.training_args",
+    "PlusSeq2SeqTrainingArguments": "hf_trainplus.training_args",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]
@@ -28,7 +33,12 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 if TYPE_CHECKING:
     from hf_trainplus.decisions.estimate import Estimate as Estimate
     from hf_trainplus.decisions.subset import Subset as Subset
+    from hf_trainplus.evaluation.metrics.registry import load_metric as load_metric
     from hf_trainplus.results import ExampleResults as ExampleResults
+    from hf_trainplus.trainer import PlusSeq2SeqTrainer as PlusSeq2SeqTrainer
+    from hf_trainplus.trainer import PlusTrainer as PlusTrainer
+    from hf_trainplus.training_args import PlusSeq2SeqTrainingArguments as PlusSeq2SeqTrainingArguments
+    from hf_trainplus.training_args import PlusTrainingArguments as PlusTrainingArguments
 
 
 def __getattr__(name: str) -> object:

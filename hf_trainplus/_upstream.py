@@ -1,0 +1,212 @@
+"""Every use of private members of transformers' Trainer, in one place.
+
+``UpstreamTrainer`` gives them public names: what PlusTrainer overrides are the ``plus_*`` hooks, and what it calls are
+the functions below. Each private member that is used is listed in ``PRIVATE_MEMBERS`` and a test says whether the
+installed release has it, so that a new release breaks this file, loudly, and no other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+if TYPE_CHECKING:
+    from torch import nn
+
+logger = logging.get_logger("hf_trainplus")
+
+# private member -> the first release that is known to have it in the form used here
+PRIVATE_MEMBERS = {
+    "_evaluate": "5.0",
+    "_determine_best_metric": "5.0",
+    "_save_checkpoint": "5.0",
+    "_load_best_model": "5.0",
+    "_maybe_log_save_evaluate": "5.0",
+    "_wrap_model": "5.0",
+    "_remove_unused_columns": "5.0",
+    "_get_collator_with_removed_columns": "5.0",
+    "_prepare_inputs": "5.0",
+    "_get_output_dir": "5.0",
+    "_inner_training_loop": "5.0",
+    "_run_epoch": "5.0",
+    "_get_num_items_in_batch": "5.0",
+}
+
+
+class UpstreamTrainer(Trainer):
+    """Trainer whose private steps are public hooks; each hook does what upstream does until it is overridden."""
+
+    def plus_evaluate(self, run: Any) -> dict[str, float]:
+        """Run the scheduled evaluation of a step; ``run()`` is upstream's own."""
+        return run()  # type: ignore[no-any-return]
+
+    def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
+        """Decide whether ``metrics`` are a new best; sets the state accordingly."""
+        raise NotImplementedError("abstract: PlusTrainer decides")
+
+    def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
+        """Act after a checkpoint is complete on disk."""
+
+    def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
+        """Act once a run, after the state is restored and before its first step."""
+
+    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
+        return self.plus_evaluate(
+            lambda: super(UpstreamTrainer, self)._evaluate(trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
+        )
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        return self.plus_is_new_best(metrics, self._get_output_dir(trial=trial))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.plus_checkpoint_saved(checkpoint_dir(self, trial))
+
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        # Without a count the model takes the mean over its own targets. Upstream's count is off by one a row for
+        # classes that leave loss_type unset, such as GPT-2.
+        if getattr(self, "_plus_local_loss", False) and self.compute_loss_func is None:
+            return None
+        return super()._get_num_items_in_batch(*args, **kwargs)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(self, "_plus_started", False):
+            self._plus_started = True
+            self.plus_training_starts(
+                kwargs.get("resume_from_checkpoint"), kwargs.get("trial"), kwargs.get("ignore_keys_for_eval")
+            )
+        return super()._run_epoch(*args, **kwargs)
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self._plus_started = False
+        return super()._inner_training_loop(*args, **kwargs)
+
+    def _wrap_model(self, *args: Any, **kwargs: Any) -> Any:
+        wrapped = super()._wrap_model(*args, **kwargs)
+        hook = getattr(self.args, "ddp_comm_hook", None)
+        if hook is not None:
+            set_ddp_comm_hook(self, hook)
+        return wrapped
+
+
+def checkpoint_dir(trainer: Trainer, trial: Any = None) -> str:
+    """Return the folder of the checkpoint of the current step."""
+    run_dir = trainer._get_output_dir(trial=trial)
+    return os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}")
+
+
+def save_checkpoint(trainer: Trainer, trial: Any = None) -> str:
+    """Write a complete checkpoint of the current step and return its folder."""
+    trainer._save_checkpoint(trainer.model_wrapped, trial)
+    return checkpoint_dir(trainer, trial)
+
+
+def evaluate_step(trainer: Trainer, trial: Any, ignore_keys: Any) -> dict[str, float]:
+    """Run the evaluation of the current step as the training loop would."""
+    return trainer._evaluate(trial, ignore_keys)  # type: ignore[no-any-return]
+
+
+def load_best_model(trainer: Trainer) -> None:
+    """Load the weights of ``trainer.state.best_model_checkpoint``."""
+    trainer._load_best_model()
+
+
+def prepare_inputs(trainer: Trainer, inputs: Any) -> Any:
+    """Move a batch to the trainer's device."""
+    return trainer._prepare_inputs(inputs)
+
+
+def dataset_and_collator(trainer: Trainer, dataset: Any, description: str) -> tuple[Any, Any]:
+    """Return the dataset and the collator, with columns that the model does not take removed by one or the other."""
+    import datasets
+
+    if isinstance(dataset, datasets.Dataset):
+        return trainer._remove_unused_columns(dataset, description=description), trainer.data_collator
+    return dataset, trainer._get_collator_with_removed_columns(trainer.data_collator, description=description)
+
+
+def prepare_model_for_evaluation(trainer: Trainer) -> nn.Module:
+    """Return the model that an evaluation runs, wrapped and placed as upstream's own evaluation does it."""
+    if trainer.is_deepspeed_enabled and trainer.deepspeed is None:
+        from transformers.integrations.deepspeed import deepspeed_init
+
+        deepspeed_init(trainer, num_training_steps=0, inference=True)
+    model = trainer._wrap_model(trainer.model, training=False)
+    if len(trainer.accelerator._models) == 0 and model is trainer.model:
+        sharded = trainer.is_deepspeed_enabled or (trainer.is_fsdp_enabled and not trainer.args.torch_compile)
+        prepare = trainer.accelerator.prepare
+        model = prepare(model) if sharded else trainer.accelerator.prepare_model(model, evaluation_mode=True)
+        if trainer.is_fsdp_enabled:
+            trainer.model = model
+        if model is not trainer.model:
+            trainer.model_wrapped = model
+        if trainer.is_deepspeed_enabled:
+            trainer.deepspeed = trainer.model_wrapped
+    if not trainer.is_in_train:
+        if trainer.args.fp16_full_eval:
+            model = model.to(dtype=torch.float16, device=trainer.args.device)
+        elif trainer.args.bf16_full_eval:
+            model = model.to(dtype=torch.bfloat16, device=trainer.args.device)
+    return model  # type: ignore[no-any-return]
+
+
+@contextmanager
+def local_loss(trainer: Trainer) -> Iterator[None]:
+    """Let ``compute_loss`` average over this rank's batch only.
+
+    Upstream divides by the number of targets on all ranks and multiplies by the number of ranks, which costs a
+    collective a batch and makes a batch's loss depend on the other ranks' rows.
+    """
+    args = trainer.args
+    before = args.average_tokens_across_devices
+    args.average_tokens_across_devices, trainer._plus_local_loss = False, True
+    try:
+        yield
+    finally:
+        args.average_tokens_across_devices, trainer._plus_local_loss = before, False
+
+
+class _EndlessLoader:
+    """What Accelerate's gradient state asks of a loader, for one that never reports its end."""
+
+    end_of_dataloader = False
+    remainder = -1
+
+
+@contextmanager
+def active_evaluation_loader(trainer: Trainer) -> Iterator[None]:
+    """Stand in as Accelerate's active data loader, so that gathers in an evaluation are never cut.
+
+    ``gather_for_metrics`` drops the remainder of the loader that is active; while training runs that is the training
+    loader, and at its last batch rows of an evaluation would be cut off.
+    """
+    state = trainer.accelerator.gradient_state
+    loader = _EndlessLoader()
+    state._add_dataloader(loader)
+    try:
+        yield
+    finally:
+        state._remove_dataloader(loader)
+
+
+def set_ddp_comm_hook(trainer: Trainer, hook: str) -> None:
+    """Put a gradient compression hook into the arguments that Accelerate wraps the model with."""
+    from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+    handler = trainer.accelerator.ddp_handler
+    if handler is None:
+        handler = trainer.accelerator.ddp_handler = DistributedDataParallelKwargs()
+    handler.comm_hook = DDPCommunicationHookType(hook)
+
+
+def overrides(trainer: Trainer, name: str, *ours: type) -> bool:
+    """Say whether a subclass of somebody else overrides the method ``name``."""
+    method = getattr(type(trainer), name)
+    return all(method is not getattr(cls, name, None) for cls in (Trainer, *ours))

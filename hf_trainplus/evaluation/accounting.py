@@ -1,0 +1,147 @@
+"""From the losses of batches to one loss a row, where the rows' losses reproduce the batch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hf_trainplus.evaluation.fused_head import fused_head_losses
+from hf_trainplus.evaluation.losses import ExampleLosses, LossKind, count_targets, reproduces
+from hf_trainplus.evaluation.ranks import Ranks
+
+Array = npt.NDArray[Any]
+
+CHECKED_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class LossColumns:
+    """The loss columns of one evaluation, gathered over ranks and in arrival order.
+
+    Args:
+        index: (n,) positions of the rows.
+        loss_sum: (n,) summed loss of each row.
+        target_count: (n,) targets of each row.
+        per_row: True where the rows' own losses are known; False where each batch's loss was spread over its targets.
+        has_loss: False where no batch had a loss.
+    """
+
+    index: Array
+    loss_sum: Array
+    target_count: Array
+    per_row: bool
+    has_loss: bool
+
+
+@dataclass(frozen=True)
+class _Batch:
+    positions: Array
+    real: Array
+    own_loss: torch.Tensor | None
+    rows: ExampleLosses | None
+    targets: torch.Tensor
+
+
+class LossAccount:
+    """Takes one batch after another and decides at the end, for all ranks alike, which losses count.
+
+    The rows' losses count only while they reproduce the batch's own loss to ``tolerance``, relative; this is checked
+    on the first batches of each evaluation. Otherwise every batch's own loss is weighted by its number of targets,
+    which is what the trainer itself reports, made independent of the number of rows in a batch.
+
+    Args:
+        kind: the loss formula of the model, or None when it is not known.
+        label_names: keys of the labels in a batch.
+        tolerance: relative difference allowed between the rows' losses and the batch's own.
+        checked_batches: how many batches of an evaluation are checked.
+    """
+
+    def __init__(
+        self,
+        kind: LossKind | None,
+        label_names: Sequence[str],
+        *,
+        tolerance: float = 1e-4,
+        checked_batches: int = CHECKED_BATCHES,
+    ) -> None:
+        self._kind = kind
+        self._label_names = list(label_names)
+        self._tolerance = tolerance
+        self._checked_batches = checked_batches
+        self._batches: list[_Batch] = []
+        self.reproduced = True
+
+    def add(
+        self, positions: Array, real: Array, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any
+    ) -> None:
+        """Add the losses of one batch; ``outputs`` are what the model returned in it, the fitting one is searched."""
+        rows = self._row_losses(own_loss, outputs, inputs, len(real)) if self.reproduced else None
+        if own_loss is not None and rows is None:
+            self.reproduced = False
+        targets = rows.target_count if rows is not None else self._targets(inputs, len(real), own_loss is not None)
+        self._batches.append(_Batch(positions, real, own_loss, rows, targets))
+
+    def add_rows(self, positions: Array, real: Array, rows: ExampleLosses) -> None:
+        """Add losses that were computed a row at a time, with no batch's own loss to compare them with."""
+        own = rows.loss_sum.sum() / rows.target_count.sum().clamp(min=1)
+        self._batches.append(_Batch(positions, real, own, rows, rows.target_count))
+
+    def _row_losses(
+        self, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any, rows: int
+    ) -> ExampleLosses | None:
+        if own_loss is None:
+            return None
+        check = len(self._batches) < self._checked_batches
+        for candidate in reversed(outputs):
+            losses = fused_head_losses(candidate)
+            if losses is None and self._kind is not None:
+                losses = self._kind.example_losses(candidate, inputs)
+            if losses is None or len(losses.loss_sum) != rows:
+                continue
+            if not check or reproduces(losses, own_loss, tolerance=self._tolerance):
+                return losses
+        return None
+
+    def _targets(self, inputs: Any, rows: int, has_loss: bool) -> torch.Tensor:
+        if not has_loss:
+            return torch.zeros(rows, dtype=torch.int64)
+        counts = count_targets(self._kind, inputs, self._label_names)
+        if len(counts) != rows:
+            # packed batches: the examples of one long row share its targets evenly, their sum stays exact
+            return torch.full((rows,), float(counts.sum()) / rows, dtype=torch.float64)
+        return counts
+
+    def columns(self, ranks: Ranks) -> LossColumns:
+        """Gather the columns of all ranks; fillers are left out."""
+        reproduced = not ranks.any(not self.reproduced)
+        local = self._local_columns(reproduced)
+        parts = ranks.gather((*local, self._has_loss()))
+        index, loss_sum, target_count = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        return LossColumns(index, loss_sum, target_count, reproduced, any(part[3] for part in parts))
+
+    def _has_loss(self) -> bool:
+        return any(batch.own_loss is not None for batch in self._batches)
+
+    def _local_columns(self, reproduced: bool) -> tuple[Array, Array, Array]:
+        columns: list[tuple[Array, Array, Array]] = []
+        for batch in self._batches:
+            counts = _floats(batch.targets)
+            if batch.own_loss is None:
+                sums = np.zeros(len(counts))
+            elif reproduced and batch.rows is not None:
+                sums = _floats(batch.rows.loss_sum)
+            else:
+                sums = np.where(counts > 0, float(batch.own_loss) * counts, 0.0)
+            columns.append((batch.positions[batch.real], sums[batch.real], counts[batch.real]))
+        if not columns:
+            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+        return tuple(np.concatenate(column) for column in zip(*columns, strict=True))  # type: ignore[return-value]
+
+
+def _floats(values: torch.Tensor) -> Array:
+    return values.detach().to("cpu").double().numpy()

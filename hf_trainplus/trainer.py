@@ -1,0 +1,190 @@
+"""PlusTrainer: the Hugging Face Trainer with an evaluation that is right. It wires parts and computes nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput
+
+from hf_trainplus import _upstream as upstream
+from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.evaluation.rng import preserve_rng
+from hf_trainplus.training import best, construction, pending, strict_state
+from hf_trainplus.training.argument_values import refuse_wrong_base_order
+from hf_trainplus.training.runner import EvaluationRunner
+from hf_trainplus.training.source import EvaluationSource
+
+
+class PlusTrainer(upstream.UpstreamTrainer):
+    """Drop-in ``Trainer`` whose evaluation is token-exact, counts every row once and changes no training bit.
+
+    With no Plus option set it trains bit-equal to ``Trainer``. It stands as the last base under any other trainer:
+    ``class MyTrainer(SFTTrainer, PlusTrainer)``. It takes the arguments of ``Trainer``; plain ``TrainingArguments`` are
+    accepted too. The keys that an evaluation logs are listed at ``hf_trainplus.training.logged.logged_metrics``.
+
+    Raises:
+        TypeError: PlusTrainer stands before another trainer among the bases, or the arguments are not of the kind that
+            the other trainer needs.
+        ValueError: the metric that decides belongs to none of several evaluation sets.
+
+    Example:
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+        >>> config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+        ...     intermediate_size=8)
+        >>> rows = [{"input_ids": [1, 2, 3], "labels": k % 2} for k in range(4)]
+        >>> trainer = PlusTrainer(BertForSequenceClassification(config),
+        ...     TrainingArguments(tempfile.mkdtemp(), use_cpu=True, report_to="none"), eval_dataset=rows)
+        >>> metrics = trainer.evaluate()
+        >>> metrics["eval_examples"], metrics["eval_targets"], metrics["eval_loss_exact"]
+        (4, 4, 1.0)
+    """
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_wrong_base_order(cls, PlusTrainer, Trainer)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> PlusTrainer:
+        """Refuse arguments that another trainer among the bases would rebuild as its own kind."""
+        construction.check_arguments_kind(cls, PlusTrainer, args, kwargs)
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
+        self._inside_evaluate = False
+        construction.complete_label_names(self)
+        if isinstance(self.eval_dataset, dict):
+            others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
+            best.check_watched_set(self.args, list(self.eval_dataset), metrics_of_others=others)
+
+    # ---- evaluation ----
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **kwargs: Any,
+    ) -> dict[str, float]:
+        """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was."""
+        if metric_key_prefix == "eval_eval":
+            metric_key_prefix = "eval"
+        with preserve_rng(), self._own_loaders():
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **kwargs)
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test", **kwargs: Any
+    ) -> Any:
+        """Predict as ``Trainer.predict`` does: predictions and labels in dataset order, every row once."""
+        with preserve_rng(), self._own_loaders():
+            return super().predict(test_dataset, ignore_keys, metric_key_prefix, **kwargs)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Run the evaluation; a foreign loader is used as it is, in arrival order."""
+        return self._runner.run(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Return upstream's loader to everybody but PlusTrainer's own evaluation, which plans its batches itself."""
+        if not self._inside_evaluate or upstream.overrides(self, "get_eval_dataloader", PlusTrainer):
+            return super().get_eval_dataloader(eval_dataset)
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(dataset, str):
+            dataset = cast("dict[str, Any]", self.eval_dataset)[dataset]
+        if dataset is None:
+            return super().get_eval_dataloader(eval_dataset)
+        make_loader = super().get_eval_dataloader
+        return EvaluationSource(dataset, "Evaluation", lambda: make_loader(cast("Any", dataset)))
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Return upstream's loader to everybody but PlusTrainer's own prediction, which plans its batches itself."""
+        if not self._inside_evaluate or upstream.overrides(self, "get_test_dataloader", PlusTrainer):
+            return super().get_test_dataloader(test_dataset)
+        return EvaluationSource(
+            test_dataset, "test", lambda: super(PlusTrainer, self).get_test_dataloader(test_dataset)
+        )
+
+    def _own_loaders(self) -> construction.Flag:
+        return construction.Flag(self, "_inside_evaluate")
+
+    # ---- hooks into upstream's training loop ----
+    def plus_evaluate(self, run: Any) -> dict[str, float]:
+        """Evaluate at a step of the run; an evaluation that fails never costs the training."""
+        try:
+            metrics: dict[str, float] = super().plus_evaluate(run)
+            best.require_metric(self.args, metrics, self.label_names)
+        except Exception as error:
+            self._evaluation_failed(error)
+            return {}
+        return metrics
+
+    def _evaluation_failed(self, error: Exception) -> None:
+        step = self.state.global_step
+        folder = upstream.save_checkpoint(self)
+        if self.args.should_save:
+            pending.mark_pending(folder, step, error)
+            pending.record_failure(str(self.args.output_dir), step, error)
+        if getattr(self.args, "on_eval_error", "raise") == "raise":
+            raise error
+        upstream.logger.warning(
+            f"the evaluation of step {step} failed ({type(error).__name__}: {error}); checkpoint {folder} is safe and "
+            f"training continues, since on_eval_error='continue'. See {pending.FAILURES}."
+        )
+        self.control.should_save = False
+
+    def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
+        """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""
+        args = self.args
+        if args.metric_for_best_model is None or not metrics:
+            return bool(self.control.should_save)
+        value = metrics[best.metric_key(args.metric_for_best_model)]
+        found = best.note_best(args, self.state, self.control, value, run_dir)
+        return found or bool(self.control.should_save)
+
+    def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
+        """Keep the state's file strict JSON."""
+        if self.args.should_save:
+            strict_state.make_file_strict(os.path.join(checkpoint_dir, "trainer_state.json"))
+
+    def save_state(self) -> None:
+        """Save the state as upstream does, as strict JSON."""
+        super().save_state()
+        if self.args.should_save:
+            strict_state.make_file_strict(os.path.join(str(self.args.output_dir), "trainer_state.json"))
+
+    def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
+        """Restore what the strict file spelled out, and evaluate a step whose evaluation is still to be done."""
+        strict_state.restore_state(self.state)
+        if resume_from_checkpoint is None:
+            return
+        if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):
+            self._evaluate_pending(resume_from_checkpoint, trial, ignore_keys)
+
+    def _evaluate_pending(self, folder: str, trial: Any, ignore_keys: Any) -> None:
+        metrics = upstream.evaluate_step(self, trial, ignore_keys)
+        self.plus_is_new_best(metrics, os.path.dirname(folder))
+        self.control.should_save = False
+        if self.args.should_save and metrics:
+            pending.clear_pending(folder)
+            self.state.save_to_json(os.path.join(folder, "trainer_state.json"))
+            self.plus_checkpoint_saved(folder)
+
+
+class PlusSeq2SeqTrainer(Seq2SeqTrainer, PlusTrainer):
+    """``PlusTrainer`` with the generation of ``Seq2SeqTrainer`` in evaluation.
+
+    Example:
+        >>> issubclass(PlusSeq2SeqTrainer, PlusTrainer)
+        True
+    """
+
+
+__all__ = ["PlusSeq2SeqTrainer", "PlusTrainer", "TrainingArguments"]

@@ -1,0 +1,108 @@
+"""Read the text values of the Plus arguments, and refuse what cannot be meant.
+
+These functions change only the fields of the arguments object that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hf_trainplus.training_args import PlusTrainingArguments
+
+_PACKAGE = "hf_trainplus"
+
+
+def read_plus_fields(args: PlusTrainingArguments) -> None:
+    """Normalise and check every Plus field of ``args`` in place.
+
+    Raises:
+        ValueError: a value is not one of the allowed ones.
+    """
+    one_of(args, "eval_predictions", ("argmax", "logits"), optional=True)
+    one_of(args, "eval_precision", ("bf16", "fp16", "fp32"), optional=True)
+    one_of(args, "on_eval_error", ("raise", "continue"))
+    one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
+    if not 0 < args.eval_confidence < 1:
+        raise ValueError(
+            f"eval_confidence={args.eval_confidence!r}; allowed are numbers between 0 and 1, e.g. eval_confidence=0.95."
+        )
+    args.eval_tokens_per_batch = read_tokens_per_batch(args.eval_tokens_per_batch)
+    args.eval_subset_size = read_size("eval_subset_size", args.eval_subset_size)
+
+
+def one_of(args: object, name: str, allowed: Sequence[str], *, optional: bool = False) -> None:
+    """Check that the field ``name`` is one of ``allowed``; the text ``none`` stands for None where that is allowed."""
+    value = getattr(args, name)
+    if optional and (value is None or str(value).lower() == "none"):
+        setattr(args, name, None)
+        return
+    if value not in allowed:
+        choices = ", ".join(repr(choice) for choice in (*allowed, *((None,) if optional else ())))
+        raise ValueError(f"{name}={value!r}; allowed are {choices}, e.g. {name}={allowed[0]!r}.")
+
+
+def read_tokens_per_batch(value: Any) -> Any:
+    """Return ``"auto"``, a positive int, or None.
+
+    Example:
+        >>> read_tokens_per_batch("4096"), read_tokens_per_batch("none"), read_tokens_per_batch("auto")
+        (4096, None, 'auto')
+    """
+    if value is None or str(value).lower() == "none":
+        return None
+    if value == "auto":
+        return value
+    try:
+        tokens = int(value)
+    except (TypeError, ValueError):
+        tokens = 0
+    if tokens < 1 or str(tokens) != str(value):
+        raise ValueError(
+            f"eval_tokens_per_batch={value!r}; allowed are 'auto', a whole number of padded tokens >= 1, or None, "
+            "e.g. eval_tokens_per_batch=16384."
+        )
+    return tokens
+
+
+def read_size(name: str, value: Any) -> int | float | None:
+    """Return a number of rows (int) or a fraction below 1 (float), or None.
+
+    Example:
+        >>> read_size("eval_subset_size", 512.0), read_size("eval_subset_size", 0.1)
+        (512, 0.1)
+    """
+    if value is None:
+        return None
+    number = float(value)
+    if 0 < number < 1:
+        return number
+    if number >= 1 and number == int(number):
+        return int(number)
+    raise ValueError(
+        f"{name}={value!r}; allowed are a whole number of rows >= 1 or a fraction between 0 and 1, e.g. {name}=512."
+    )
+
+
+def refuse_wrong_base_order(cls: type, plus: type, stock: type) -> None:
+    """Refuse a class in which another trainer or arguments class comes after ``plus`` in the resolution order.
+
+    Raises:
+        TypeError: ``plus`` is not the last of the bases; the message holds the right line.
+    """
+    after = cls.__mro__[cls.__mro__.index(plus) + 1 :]
+    foreign = [base for base in after if issubclass(base, stock) and base is not stock and not _is_ours(base)]
+    if not foreign:
+        return
+    bases = [base for base in cls.__bases__ if base is not plus] or foreign[:1]
+    names = ", ".join([base.__name__ for base in bases] + [plus.__name__])
+    raise TypeError(
+        f"class {cls.__name__}: {plus.__name__} stands before {foreign[0].__name__}, so what {foreign[0].__name__} "
+        f"overrides would be skipped. {plus.__name__} is the last base: class {cls.__name__}({names}): ..."
+    )
+
+
+def _is_ours(cls: type) -> bool:
+    """Say whether the class is defined in this package, or is upstream's own base of one of ours."""
+    return cls.__module__.split(".")[0] == _PACKAGE or cls.__module__ == "transformers.training_args_seq2seq"

@@ -1,0 +1,113 @@
+"""A new best always has a checkpoint: which evaluation is the best so far, and whether it must be written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+
+def metric_key(metric_for_best_model: str) -> str:
+    """Return the key of the watched metric among logged metrics.
+
+    Example:
+        >>> metric_key("loss"), metric_key("eval_a_loss")
+        ('eval_loss', 'eval_a_loss')
+    """
+    return metric_for_best_model if metric_for_best_model.startswith("eval_") else f"eval_{metric_for_best_model}"
+
+
+def require_metric(args: TrainingArguments, metrics: Mapping[str, Any], label_names: Collection[str]) -> None:
+    """Check that an evaluation produced the metric that decides.
+
+    Raises:
+        ValueError: it did not; the message lists the keys that there are and the usual fix.
+    """
+    if args.metric_for_best_model is None or metric_key(args.metric_for_best_model) in metrics:
+        return
+    key = metric_key(args.metric_for_best_model)
+    available = sorted(name for name in metrics if name.startswith("eval_"))
+    fix = "set metric_for_best_model to one of these"
+    if key.endswith("_loss") and not any(name.endswith("_loss") for name in available):
+        fix = (
+            f"no loss was computed because the label columns {list(label_names)} were not in the batches; name the "
+            'ones of your model, e.g. TrainingArguments(label_names=["labels"])'
+        )
+    raise ValueError(
+        f"metric_for_best_model={args.metric_for_best_model!r}, but this evaluation gave no {key!r}. "
+        f"It gave: {', '.join(available) or 'nothing'}. Fix: {fix}."
+    )
+
+
+def is_better(value: float, best: float | None, *, greater_is_better: bool) -> bool:
+    """Say whether ``value`` beats ``best``; NaN and infinity never do, and a tie does not.
+
+    Example:
+        >>> is_better(0.5, None, greater_is_better=True), is_better(float("nan"), None, greater_is_better=True)
+        (True, False)
+    """
+    if not math.isfinite(value):
+        return False
+    if best is None or not math.isfinite(best):
+        return True
+    return value > best if greater_is_better else value < best
+
+
+def best_needs_checkpoint(args: TrainingArguments) -> bool:
+    """Say whether a new best is written at once.
+
+    It is whenever somebody will want it back: at the end, under ``save_strategy="best"``, or because the user named
+    the metric. A metric that upstream filled in for a plateau scheduler alone writes nothing.
+    """
+    if args.metric_for_best_model is None:
+        return False
+    if args.load_best_model_at_end or args.save_strategy == SaveStrategy.BEST:
+        return True
+    plateau = args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+    return bool(getattr(args, "best_metric_named", not plateau))
+
+
+def note_best(
+    args: TrainingArguments, state: TrainerState, control: TrainerControl, value: float, run_dir: str
+) -> bool:
+    """Record a new best in the state and ask for its checkpoint; return whether it was one."""
+    if not is_better(value, state.best_metric, greater_is_better=bool(args.greater_is_better)):
+        return False
+    state.best_metric = value
+    if best_needs_checkpoint(args):
+        state.best_global_step = state.global_step
+        state.best_model_checkpoint = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        control.should_save = True
+    elif args.save_strategy != SaveStrategy.NO:
+        state.best_global_step = state.global_step
+    return True
+
+
+def check_watched_set(args: TrainingArguments, names: Collection[str], *, metrics_of_others: bool) -> None:
+    """Check that the watched metric names one of several evaluation sets.
+
+    Args:
+        args: the arguments.
+        names: names of the evaluation sets.
+        metrics_of_others: True when a subclass adds metrics of its own, whose keys are not known.
+
+    Raises:
+        ValueError: the metric that decides belongs to none of the sets.
+    """
+    if args.metric_for_best_model is None or metrics_of_others:
+        return
+    watched = metric_key(args.metric_for_best_model)[len("eval_") :]
+    if any(watched.startswith(f"{name}_") for name in names) or "eval" in names:
+        return
+    choices = ", ".join(f"{name}_loss" for name in names)
+    raise ValueError(
+        f"metric_for_best_model={args.metric_for_best_model!r} names none of the evaluation sets {list(names)}; with "
+        f"several sets every metric begins with the name of its set: {choices}, ... "
+        f'Fix: metric_for_best_model="{next(iter(names))}_loss".'
+    )

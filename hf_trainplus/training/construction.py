@@ -1,0 +1,77 @@
+"""Checks and completions when a PlusTrainer is made."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from transformers import Trainer, TrainingArguments
+
+from hf_trainplus.training.labels import find_label_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def check_arguments_kind(cls: type, plus: type, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse plain Plus arguments for a trainer that would rebuild them as its own kind.
+
+    Raises:
+        TypeError: the message holds the class to define.
+    """
+    given = kwargs.get("args", args[1] if len(args) > 1 else None)
+    if not isinstance(given, TrainingArguments) or not hasattr(given, "eval_confidence"):
+        return
+    for base in cls.__mro__[: cls.__mro__.index(plus)]:
+        needed = _own_arguments_class(base)
+        if needed is not None and not isinstance(given, needed):
+            raise TypeError(
+                f"{cls.__name__} was given {type(given).__name__}, but {base.__name__} rebuilds arguments that are no "
+                f"{needed.__name__}. Define @dataclass class Args({needed.__name__}, {type(given).__name__}): pass "
+                "and pass args=Args(...)."
+            )
+
+
+def _own_arguments_class(base: type) -> type | None:
+    """Return the arguments class that a trainer class asks for in its signature, if it is a kind of its own."""
+    if "__init__" not in vars(base) or not issubclass(base, Trainer):
+        return None
+    try:
+        hints = typing.get_type_hints(base.__init__)  # type: ignore[misc]
+    except (NameError, TypeError):
+        return None
+    annotation = hints.get("args")
+    kinds = typing.get_args(annotation) or (annotation,)
+    own = [
+        kind
+        for kind in kinds
+        if inspect.isclass(kind) and issubclass(kind, TrainingArguments) and not kind.__module__.startswith(_NOT_OWN)
+    ]
+    return own[0] if own else None
+
+
+_NOT_OWN = ("transformers.", "hf_trainplus.")
+
+
+def complete_label_names(trainer: Trainer) -> None:
+    """Find the label names behind a wrapper when upstream found none and the user named none."""
+    if trainer.args.label_names is None and not trainer.label_names:
+        trainer.label_names = find_label_names(trainer.model)
+
+
+class Flag:
+    """Context in which an attribute is True; nested contexts leave it as they found it."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __enter__(self) -> None:
+        self._before = getattr(self._owner, self._name)
+        setattr(self._owner, self._name, True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        setattr(self._owner, self._name, self._before)

@@ -1,0 +1,90 @@
+"""Arguments of PlusTrainer: the upstream arguments and flat fields for evaluation.
+
+Every field is of a kind that ``HfArgumentParser`` reads from a command line or a YAML file; fields with several kinds
+are read from text once, in ``__post_init__``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
+
+from hf_trainplus.evaluation.metric_values import metric_direction
+from hf_trainplus.training import argument_values as values
+
+
+@dataclass
+class PlusTrainingArguments(TrainingArguments):
+    """``TrainingArguments`` with the options of hf_trainplus; with none of them set, training is bit-equal to stock.
+
+    It lifts one upstream refusal: ``load_best_model_at_end`` accepts any pair of ``save_steps`` and ``eval_steps``,
+    since PlusTrainer writes a checkpoint for every new best. Under other arguments it stands as the last base:
+    ``@dataclass class Args(SFTConfig, PlusTrainingArguments): pass``.
+
+    Raises:
+        ValueError: a value outside its range, or a ``metric_for_best_model`` whose direction is unknown.
+        TypeError: PlusTrainingArguments stands before another arguments class among the bases.
+
+    Example:
+        >>> args = PlusTrainingArguments("out", use_cpu=True, eval_subset_size=0.1, load_best_model_at_end=True,
+        ...     eval_strategy="steps", eval_steps=3, save_steps=4, report_to="none")
+        >>> args.eval_confidence, args.eval_subset_size, args.greater_is_better
+        (0.95, 0.1, False)
+    """
+
+    eval_predictions: str | None = field(
+        default=None,
+        metadata={"help": "What an ordinary compute_metrics function is given: argmax or logits (None: inferred)."},
+    )
+    eval_confidence: float = field(
+        default=0.95, metadata={"help": "Level of every logged confidence interval, between 0 and 1."}
+    )
+    eval_tokens_per_batch: str | None = field(
+        default="auto",
+        metadata={
+            "help": "Length-sorted evaluation batches under a limit of padded tokens: auto, a number, or none for "
+            "per_device_eval_batch_size rows."
+        },
+    )
+    eval_precision: str | None = field(
+        default=None, metadata={"help": "Autocast in evaluation only: bf16, fp16 or fp32; the weights are not cast."}
+    )
+    eval_subset_size: float | None = field(
+        default=None, metadata={"help": "Rows of an evaluation subset: a number of rows, or a fraction below 1."}
+    )
+    on_eval_error: str = field(
+        default="raise",
+        metadata={"help": "After a failing evaluation, its checkpoint being safe: raise the error, or continue."},
+    )
+    ddp_comm_hook: str | None = field(
+        default=None, metadata={"help": "Gradient compression under DDP: fp16, bf16 or power_sgd."}
+    )
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        values.refuse_wrong_base_order(cls, PlusTrainingArguments, TrainingArguments)
+
+    def __post_init__(self) -> None:
+        values.read_plus_fields(self)
+        self.best_metric_named = self.metric_for_best_model is not None
+        if self.load_best_model_at_end and self.metric_for_best_model is None:
+            self.metric_for_best_model = "loss"
+        if self.metric_for_best_model is not None:
+            self.greater_is_better = metric_direction(self.metric_for_best_model, self.greater_is_better)
+        # Upstream refuses save/eval pairs that could leave a best model unsaved; here a new best is always saved.
+        load_best, self.load_best_model_at_end = self.load_best_model_at_end, False
+        try:
+            super().__post_init__()  # type: ignore[no-untyped-call]
+        finally:
+            self.load_best_model_at_end = load_best
+
+
+@dataclass
+class PlusSeq2SeqTrainingArguments(Seq2SeqTrainingArguments, PlusTrainingArguments):
+    """``Seq2SeqTrainingArguments`` with the options of hf_trainplus.
+
+    Example:
+        >>> PlusSeq2SeqTrainingArguments("out", use_cpu=True, report_to="none").eval_confidence
+        0.95
+    """

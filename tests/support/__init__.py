@@ -1,0 +1,1 @@
+"""Tiny models, data sets and trainers that the tests share."""
