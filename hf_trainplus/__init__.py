@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it; a name is listed once its part is built
 _MODULE_OF = {
+    "representative_subset": "hf_trainplus.decisions.subset",
     "Estimate": "hf_trainplus.decisions.estimate",
     "ExampleResults": "hf_trainplus.results",
     "Subset": "hf_trainplus.decisions.subset",
@@ -33,6 +34,7 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 if TYPE_CHECKING:
     from hf_trainplus.decisions.estimate import Estimate as Estimate
     from hf_trainplus.decisions.subset import Subset as Subset
+    from hf_trainplus.decisions.subset import representative_subset as representative_subset
     from hf_trainplus.evaluation.metrics.registry import load_metric as load_metric
     from hf_trainplus.results import ExampleResults as ExampleResults
     from hf_trainplus.trainer import PlusSeq2SeqTrainer as PlusSeq2SeqTrainer

@@ -1,7 +1,189 @@
-"""Draw rows that stand for a whole dataset."""
+"""Draw rows that stand for a whole dataset: ``representative_subset`` and the strategies behind it."""
 
 from __future__ import annotations
 
-from hf_trainplus.decisions.strategies.subset_value import Subset
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
 
-__all__ = ["Subset"]
+import numpy as np
+import numpy.typing as npt
+
+from hf_trainplus.decisions.strategies.columns import DatasetColumns, is_stream
+from hf_trainplus.decisions.strategies.difficulty import (
+    DifficultyStrategy,
+    expected_loss_deviation,
+    reference_losses,
+)
+from hf_trainplus.decisions.strategies.diversity import DiversityStrategy
+from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
+from hf_trainplus.decisions.strategies.random import RandomStrategy
+from hf_trainplus.decisions.strategies.stratified import StratifiedStrategy, infer_label_column
+from hf_trainplus.decisions.strategies.streams import stream_prefix, stream_sample
+from hf_trainplus.decisions.strategies.subset_value import Subset
+from hf_trainplus.results import ExampleResults
+
+__all__ = [
+    "DatasetColumns",
+    "DifficultyStrategy",
+    "DiversityStrategy",
+    "RandomStrategy",
+    "StratifiedStrategy",
+    "Subset",
+    "SubsetStrategy",
+    "representative_subset",
+    "stream_prefix",
+    "stream_sample",
+]
+
+_STRATEGIES = ("stratified", "random", "difficulty", "diversity")
+_STREAM_STRATEGIES = ("stratified", "random", "prefix")
+
+ReferenceLoss = npt.ArrayLike | str | ExampleResults
+Features = npt.ArrayLike | str | Sequence[str]
+
+
+def representative_subset(
+    dataset: object,
+    size: int | float,
+    *,
+    strategy: str | SubsetStrategy = "stratified",
+    label_column: str | int | None = None,
+    allocation: str = "proportional",
+    seed: int = 0,
+    reference_loss: ReferenceLoss | None = None,
+    features: Features | None = None,
+    stream_rows: int | None = None,
+) -> Subset:
+    """Choose rows that stand for the whole dataset, for ``dataset.select(subset.indices)``.
+
+    It does not make a small subset decide like the full set: the best of two checkpoints that differ by less than the
+    interval's width is a guess on any subset. It reads the columns that the strategy needs and no other.
+
+    Args:
+        dataset: ``datasets.Dataset``, Arrow table, pandas or polars frame, mapping of columns, list of rows, any object
+            with ``__len__`` and ``__getitem__``, or a stream (the rows then come back in ``subset.rows``).
+        size: number of rows, 1 to the dataset's, or a fraction in (0, 1] of them, rounded, at least one row.
+        strategy: ``"stratified"`` by label; ``"random"``; ``"difficulty"``, strata of a reference loss;
+            ``"diversity"``, clusters as strata; ``"prefix"`` for streams; or an object with ``select``.
+        label_column: name, ``"outer.inner"``, or position; None takes ``label`` or ``labels`` when it holds classes.
+        allocation: ``"proportional"``, ``"equal"``, or ``"neyman"`` (needs ``reference_loss``).
+        seed: whole number >= 0; the same seed gives the same rows in every process and Python run.
+        reference_loss: loss of each row under a reference checkpoint: values, a column, or the results of a full
+            evaluation.
+        features: for ``"diversity"``: (N, d) values, or names of columns.
+        stream_rows: rows of a stream to read at most; for ``"prefix"`` the stream's stated length.
+
+    Returns:
+        Exactly the rows asked for, ascending, with weights that keep estimates unbiased under every allocation.
+
+    Raises:
+        ValueError: a size, strategy, allocation or column that is not there, or an argument that the strategy lacks.
+        TypeError: an object that is no dataset, or labels that are none.
+
+    Example:
+        >>> rows = [{"label": name} for name in ["a"] * 70 + ["b"] * 30]
+        >>> subset = representative_subset(rows, 0.1)
+        >>> len(subset), int((subset.indices < 70).sum()), subset.method
+        (10, 7, "stratified by 'label', 2 strata, proportional")
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; allowed are whole numbers >= 0.")
+    if is_stream(dataset):
+        return _of_stream(dataset, size, strategy, label_column, allocation, int(seed), stream_rows)
+    if stream_rows is not None:
+        raise ValueError("stream_rows was given and the dataset is no stream; leave it out.")
+    columns = DatasetColumns(dataset)
+    chosen = _strategy(strategy, columns, label_column, allocation, reference_loss, features)
+    rows = _whole_size(size, len(columns))
+    return _checked(chosen.select(columns, rows, seed=int(seed)), rows, columns, chosen)
+
+
+def _strategy(
+    strategy: str | SubsetStrategy,
+    columns: DatasetColumns,
+    label_column: str | int | None,
+    allocation: str,
+    reference_loss: ReferenceLoss | None,
+    features: Features | None,
+) -> SubsetStrategy:
+    """Build the strategy that a name means."""
+    if not isinstance(strategy, str):
+        if isinstance(strategy, type) or not isinstance(strategy, SubsetStrategy):
+            raise TypeError(f"strategy is {strategy!r}; allowed are {_named(_STRATEGIES)} or an object with select().")
+        return strategy
+    if strategy not in _STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}; allowed are {_named(_STRATEGIES)} or an object with select().")
+    if features is not None and strategy != "diversity":
+        raise ValueError(f"features= was given and strategy is {strategy!r}; only 'diversity' takes features.")
+    if strategy == "diversity":
+        return DiversityStrategy(features, allocation=allocation)
+    if strategy == "random":
+        return RandomStrategy()
+    if strategy == "stratified":
+        losses = None if reference_loss is None else reference_losses(reference_loss, columns)
+        return StratifiedStrategy(label_column, allocation, None if losses is None else expected_loss_deviation(losses))
+    if reference_loss is None:
+        raise ValueError("strategy='difficulty' needs reference_loss=, each row's loss under a reference checkpoint.")
+    return DifficultyStrategy(reference_loss, allocation=allocation)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _whole_size(size: int | float, rows: int) -> int:
+    """Number of rows that a size means for a dataset of this many rows."""
+    if isinstance(size, (float, np.floating)) and 0 < size <= 1 and rows:
+        return max(1, round(float(size) * rows))
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size <= rows:
+        raise ValueError(
+            f"size is {size!r} and the dataset has {rows} rows; allowed are whole numbers from 1 to {rows} or a "
+            "fraction above 0 and up to 1.0, e.g. size=0.1."
+        )
+    return int(size)
+
+
+def _checked(subset: Subset, size: int, columns: DatasetColumns, strategy: SubsetStrategy) -> Subset:
+    """Hold every strategy, also a user's, to its contract."""
+    name = type(strategy).__name__
+    if not isinstance(subset, Subset):
+        raise TypeError(f"{name}.select() returned {type(subset).__name__}; return a Subset(indices, weights, strata).")
+    if len(subset) != size or (len(subset) and int(subset.indices[-1]) >= len(columns)):
+        raise ValueError(
+            f"{name}.select() returned {len(subset)} rows, the last at {subset.indices[-1:].tolist()}; asked for were "
+            f"exactly {size} rows of {len(columns)}."
+        )
+    return subset
+
+
+def _of_stream(
+    stream: Any,
+    size: int | float,
+    strategy: str | SubsetStrategy,
+    label_column: str | int | None,
+    allocation: str,
+    seed: int,
+    stream_rows: int | None,
+) -> Subset:
+    if strategy not in _STREAM_STRATEGIES:
+        raise ValueError(
+            f"strategy is {strategy!r} and the dataset a stream; allowed are {_named(_STREAM_STRATEGIES)}."
+        )
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ValueError(f"size is {size!r} and a stream has no known length; allowed are whole numbers >= 1.")
+    if strategy == "prefix":
+        return stream_prefix(stream, int(size), stream_rows=stream_rows)
+    rows = iter(stream)
+    if strategy == "random":
+        return stream_sample(rows, int(size), stream_rows=stream_rows, seed=seed)
+    first = list(islice(rows, 1))
+    name = _stream_label(first) if label_column is None else label_column
+    whole = chain(first, rows)
+    return stream_sample(whole, int(size), label_column=name, allocation=allocation, stream_rows=stream_rows, seed=seed)
+
+
+def _stream_label(first: list[Any]) -> str | None:
+    """Label column of a stream, judged by its first row; lists of labels cannot be stratified in one pass."""
+    name = infer_label_column(DatasetColumns(first)) if first else None
+    return None if name is None or isinstance(first[0][name], (list, tuple, np.ndarray)) else name

@@ -22,6 +22,7 @@ class SampleDesign:
         strata: (n,) stratum of each row, any integers.
         clusters: (n,) cluster of each row (document, conversation), any values, or None for independent rows.
         clusters_total: number of clusters in the full set when whole clusters were drawn, None when rows were drawn.
+        endless: True when the set has no known end (a stream); the weights are then relative.
 
     Raises:
         ValueError: columns of unequal length, weights that are not positive numbers, or more clusters than the total.
@@ -35,6 +36,7 @@ class SampleDesign:
     strata: Int64Array
     clusters: npt.NDArray[Any] | None = None
     clusters_total: int | None = None
+    endless: bool = False
     codes: Int64Array = field(init=False, repr=False)
     counts: Int64Array = field(init=False, repr=False)
     sizes: Float64Array = field(init=False, repr=False)
@@ -85,9 +87,16 @@ class SampleDesign:
         return len(self.weights)
 
     @property
-    def n_total(self) -> int:
-        """Rows in the full set."""
-        return round(float(self.weights.sum()))
+    def n_total(self) -> int | None:
+        """Rows in the full set; None when it has no known end."""
+        return None if self.endless else round(float(self.weights.sum()))
+
+    @property
+    def unseen(self) -> Float64Array:
+        """(H,) share of each stratum's rows that are not in the sample: the finite-population correction."""
+        if self.endless:
+            return np.ones(len(self.counts))
+        return np.asarray(np.clip(1 - self.counts / self.sizes, 0.0, 1.0), dtype=np.float64)
 
     @property
     def exact(self) -> bool:

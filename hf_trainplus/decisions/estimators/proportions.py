@@ -71,13 +71,13 @@ def share_estimate(column: Float64Array, design: SampleDesign, variance: Varianc
         return None if math.isnan(rows) else wilson_bounds(share, rows, critical_value(confidence, degrees))
 
     estimate = linearized_estimate(share, variance, design, confidence, method="wilson", bounds=bounds)
-    if estimate.exact or estimate.ci_low is None or estimate.ci_high is None:
+    if estimate.exact or estimate.n_total is None or estimate.ci_low is None or estimate.ci_high is None:
         return estimate
     right, wrong = float(column.sum()), float((1 - column).sum())
     return replace(
         estimate,
-        ci_low=max(estimate.ci_low, right / design.n_total),
-        ci_high=min(estimate.ci_high, 1 - wrong / design.n_total),
+        ci_low=max(estimate.ci_low, right / estimate.n_total),
+        ci_high=min(estimate.ci_high, 1 - wrong / estimate.n_total),
     )
 
 
@@ -108,6 +108,7 @@ def effective_rows(unit_variance: float, error: SamplingError, design: SampleDes
         return unit_variance / error.variance
     if not independent and not error.known:
         return math.nan
-    unseen = (design.n_total - design.n) / max(design.n_total - 1, 1) if for_set else 1.0
+    total = design.n_total
+    unseen = (total - design.n) / max(total - 1, 1) if for_set and total is not None else 1.0
     units = design.effective_n if design.clusters is None else float(len(np.unique(design.clusters)))
     return units / unseen if unseen > 0 else math.inf

@@ -36,9 +36,9 @@ def stratified_error(influence: Float64Array, design: SampleDesign, spread: Floa
     # unequal weights within a stratum (pooled rare classes) enter by the row's own part of the stratum's total
     values = influence * design.weights * (counts / design.sizes)[design.codes]
     residuals = values - (np.bincount(design.codes, weights=values) / counts)[design.codes]
-    squares = np.bincount(design.codes, weights=residuals**2)
+    squares = np.bincount(design.codes, weights=residuals**2).astype(np.float64)
     variances, degrees = _stratum_variances(squares, counts - 1, _expected_shape(design, spread))
-    unseen = np.clip(1 - counts / design.sizes, 0.0, 1.0)
+    unseen = design.unseen
     terms = shares_of_set**2 * variances / counts * unseen
     thirds = shares_of_set**3 * _third_moments(residuals, design, counts) / counts**2
     return _combine(terms, degrees, thirds * unseen * (2 * unseen - 1), thirds * unseen**2)

@@ -23,7 +23,7 @@ class Estimate:
         standard_error: of the value as an estimate of the full set's; 0 when exact, None when unknown.
         population_standard_error: of the value as an estimate of the population's; None when unknown.
         n: examples used, >= 0.
-        n_total: examples in the full set, >= n.
+        n_total: examples in the full set, >= n; None when it has no known end.
         confidence: level of the interval, in (0, 1).
         exact: True when every example of the set was used.
         method: how the interval was made, e.g. ``"wilson"``.
@@ -43,7 +43,7 @@ class Estimate:
     standard_error: float | None
     population_standard_error: float | None
     n: int
-    n_total: int
+    n_total: int | None
     confidence: float
     exact: bool
     method: str
@@ -58,5 +58,6 @@ class Estimate:
     def __str__(self) -> str:
         shown = "none" if self.value is None else f"{self.value:.6g}"
         interval = "no interval" if self.ci_low is None else f"[{self.ci_low:.6g}, {self.ci_high:.6g}]"
-        examples = f"all {self.n_total} examples" if self.exact else f"{self.n} of {self.n_total} examples"
+        total = "a stream's" if self.n_total is None else self.n_total
+        examples = f"all {total} examples" if self.exact else f"{self.n} of {total} examples"
         return f"{shown} {interval} ({self.confidence:.0%}, {self.method}, {examples})"

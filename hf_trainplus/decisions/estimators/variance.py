@@ -65,7 +65,8 @@ def linearized_variance(
 def _independent_population(influence: Float64Array, design: SampleDesign, of_set: SamplingError) -> SamplingError:
     """Add what the full set itself leaves open, S^2 / N with S^2 seen through the weights."""
     total = float(design.weights.sum())
-    variance = of_set.variance + design.mean(influence**2) * design.n / (design.n - 1) / total
+    own = 0.0 if design.endless else design.mean(influence**2) * design.n / (design.n - 1) / total
+    variance = of_set.variance + own
     third = float(((design.weights * influence / total) ** 3).sum())
     skewness = third / variance**1.5 if variance > 0 else 0.0
     degrees = of_set.degrees if math.isfinite(of_set.degrees) else float(design.n - 1)

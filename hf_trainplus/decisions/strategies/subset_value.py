@@ -25,6 +25,7 @@ class Subset:
         strata: (n,) stratum in which the row was drawn; pooled rare classes are one stratum.
         method: how the rows were drawn, in words for a log.
         rows: the rows themselves when they come from a stream, else None.
+        endless: True for the start of a stream of unknown length; the weights are then relative.
 
     Raises:
         ValueError: columns of unequal length, indices that do not ascend, or weights that are not positive.
@@ -40,6 +41,7 @@ class Subset:
     strata: Int64Array
     method: str = ""
     rows: Sequence[Any] | None = None
+    endless: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in (("indices", np.int64), ("weights", np.float64), ("strata", np.int64)):
@@ -54,13 +56,13 @@ class Subset:
         return len(self.indices)
 
     @property
-    def n_total(self) -> int:
-        """Rows of the dataset that the subset stands for."""
-        return round(float(self.weights.sum()))
+    def n_total(self) -> int | None:
+        """Rows of the dataset that the subset stands for; None when it has no known end."""
+        return None if self.endless else round(float(self.weights.sum()))
 
     def design(self, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:
         """Return the design for the rows in the order of ``indices``, for any estimator of ``decisions.estimate``."""
-        return SampleDesign(self.weights, self.strata, None if clusters is None else np.asarray(clusters))
+        return self._design(np.arange(len(self)), clusters)
 
     def design_of(self, index: Int64Array, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:
         """Return the design for results that came in another order.
@@ -83,5 +85,8 @@ class Subset:
             )
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        design_clusters = None if clusters is None else np.asarray(clusters)
-        return SampleDesign(self.weights[back], self.strata[back], design_clusters)
+        return self._design(back, clusters)
+
+    def _design(self, rows: Int64Array, clusters: npt.ArrayLike | None) -> SampleDesign:
+        of_rows = None if clusters is None else np.asarray(clusters)
+        return SampleDesign(self.weights[rows], self.strata[rows], of_rows, endless=self.endless)

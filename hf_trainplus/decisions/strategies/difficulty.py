@@ -1,0 +1,138 @@
+"""Rows drawn within strata of difficulty: the loss that an earlier checkpoint had on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hf_trainplus.decisions.strategies.columns import DatasetColumns
+from hf_trainplus.decisions.strategies.drawing import draw_strata
+from hf_trainplus.decisions.strategies.label_values import ClassLabels
+from hf_trainplus.decisions.strategies.stratified import mean_by_stratum
+from hf_trainplus.decisions.strategies.subset_value import Subset
+from hf_trainplus.results import ExampleResults, Float64Array
+
+_ROWS_A_STRATUM = 4  # fewer leave no variance to see
+_LEAST_LOSS_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class DifficultyStrategy:
+    """Draws within strata of equal size, from the easiest rows for a reference checkpoint to the hardest.
+
+    It is no "hard subset": easy rows are drawn too, and weights give each stratum its share of the whole. A reference
+    at chance level orders nothing, and costs nothing but the gain.
+
+    Args:
+        reference_loss: (N,) loss of each row under a reference checkpoint, a column that holds it, or the results of a
+            full evaluation. NaN and infinite losses are the hardest stratum.
+        strata: number of strata, >= 1; fewer are made when a stratum would get under four rows.
+        allocation: ``"proportional"``, ``"equal"`` or ``"neyman"`` (dense where rows vary).
+
+    Example:
+        >>> loss = np.linspace(0.0, 3.0, 100)
+        >>> strategy = DifficultyStrategy(loss, strata=2, allocation="neyman")
+        >>> hard = strategy.select(DatasetColumns(range(100)), 20, seed=0).indices >= 50
+        >>> int(hard.sum())
+        13
+    """
+
+    reference_loss: npt.ArrayLike | str | ExampleResults
+    strata: int = 10
+    allocation: str = "proportional"
+
+    def select(self, columns: DatasetColumns, size: int, *, seed: int) -> Subset:
+        """Draw ``size`` rows; the seed fixes them.
+
+        Raises:
+            ValueError: losses that do not cover the dataset, one a row.
+        """
+        loss = reference_losses(self.reference_loss, columns)
+        labels = loss_strata(loss, min(self.strata, max(1, size // _ROWS_A_STRATUM)))
+        method = f"difficulty, {labels.count} strata of the reference loss, {self.allocation}"
+        deviation = mean_by_stratum(expected_loss_deviation(loss), labels)
+        return draw_strata(
+            labels.codes, size, seed=seed, method=method, allocation=self.allocation, deviation=deviation
+        )
+
+
+def loss_strata(loss: npt.ArrayLike, strata: int) -> ClassLabels:
+    """Cut rows into strata of equal size by loss; rows with NaN or infinite loss are a last stratum of their own.
+
+    Args:
+        loss: (N,) loss of each row.
+        strata: number of strata for the finite losses, >= 1.
+
+    Returns:
+        The strata, 0 the easiest.
+
+    Raises:
+        ValueError: under one stratum.
+
+    Example:
+        >>> loss_strata([0.1, 9.0, float("nan"), 0.2], 2).codes.tolist()
+        [0, 1, 2, 0]
+    """
+    if strata < 1:
+        raise ValueError(f"strata is {strata}; allowed are whole numbers >= 1.")
+    column = np.asarray(loss, dtype=np.float64)
+    finite = np.isfinite(column)
+    ranks = np.empty(int(finite.sum()), np.int64)
+    ranks[np.argsort(column[finite], kind="stable")] = np.arange(len(ranks))
+    count = min(strata, max(len(ranks), 1))
+    codes = np.full(len(column), count, np.uint16)
+    codes[finite] = ranks * count // max(len(ranks), 1)
+    return ClassLabels(codes, count + int(not finite.all()), "bin")
+
+
+def expected_loss_deviation(loss: npt.ArrayLike) -> Float64Array:
+    """How much a row's loss is expected to change between checkpoints, from one checkpoint's loss: 1 - exp(-loss).
+
+    Args:
+        loss: (N,) loss of each row in nats.
+
+    Returns:
+        (N,) relative deviations between 0.02 and 1; 1 where the loss is not finite.
+
+    Source:
+        Chosen on recorded runs: it ranks strata as the changes measured later do.
+    """
+    column = np.asarray(loss, dtype=np.float64)
+    safe = np.where(np.isfinite(column), np.maximum(column, 0.0), np.inf)
+    return np.asarray(np.maximum(1 - np.exp(-safe), _LEAST_LOSS_DEVIATION), dtype=np.float64)
+
+
+def expected_score_deviation(loss: npt.ArrayLike) -> Float64Array:
+    """How much a 0/1 score is expected to vary, from the loss: sqrt(p (1 - p)) with p = 1 - exp(-loss).
+
+    Args:
+        loss: (N,) loss of each row in nats.
+
+    Returns:
+        (N,) deviations between 0 and 0.5.
+    """
+    column = np.asarray(loss, dtype=np.float64)
+    p = 1 - np.exp(-np.where(np.isfinite(column), np.maximum(column, 0.0), np.inf))
+    return np.asarray(np.sqrt(p * (1 - p)), dtype=np.float64)
+
+
+def reference_losses(source: npt.ArrayLike | str | ExampleResults, columns: DatasetColumns) -> Float64Array:
+    """Return one reference loss a row of the dataset.
+
+    Raises:
+        ValueError: results or values that do not cover the dataset, one a row.
+    """
+    if isinstance(source, ExampleResults):
+        ordered = source.in_dataset_order()
+        if not np.array_equal(ordered.index, np.arange(len(columns))):
+            raise ValueError(
+                f"the reference results have {len(source)} rows and the dataset {len(columns)}; give a full evaluation."
+            )
+        counts = np.maximum(ordered.target_count, 1)
+        return np.asarray(np.where(ordered.counted, ordered.loss_sum, 0.0) / counts, dtype=np.float64)
+    values = np.asarray(columns.read(source) if isinstance(source, str) else source, dtype=np.float64)
+    if values.shape != (len(columns),):
+        raise ValueError(f"reference_loss has shape {values.shape}, the dataset {len(columns)} rows: give one a row.")
+    return values
