@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from tests.support import slow_rank
+from tests.support.launch import torchrun
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    done = torchrun(slow_rank.__file__, tmp_path_factory.mktemp("ranks"))
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+    return {line["case"]: line for line in lines}
+
+
+def spread(case, name):
+    return case["ranks"]["spreads"][name]
+
+
+def test_a_rank_slow_in_its_forward_pass_is_named_and_nobody_waits_for_data(cases):
+    case = cases["forward"]
+    slept = 6 * slow_rank.SECONDS
+    assert spread(case, "forward")["maximum"] > slept
+    assert spread(case, "own")["largest_rank"] == 1
+    assert case["last"]["time/slowest_rank"] == 1
+    assert spread(case, "data_wait")["maximum"] < slept / 3
+    # the fast rank waits inside backward, where gradients are reduced
+    assert spread(case, "forward_backward")["minimum"] > 0.8 * slept
+
+
+def test_waiting_for_a_slow_rank_at_the_count_is_never_data_wait(cases):
+    case = cases["callback"]
+    slept = 6 * slow_rank.SECONDS
+    assert spread(case, "callbacks")["largest_rank"] == 1
+    assert spread(case, "callbacks")["maximum"] > slept
+    # five of six sleeps are waited for in the count of the next step, the last one at the log
+    assert case["seconds"]["rank_sync"] > 0.5 * slept
+    assert case["seconds"]["data_wait"] < slept / 3
+    assert spread(case, "own")["largest_rank"] == 1
+
+
+def test_a_rank_that_waits_for_data_is_named_and_the_others_wait_for_it(cases):
+    case = cases["data"]
+    slept = 6 * slow_rank.SECONDS
+    assert spread(case, "data_wait")["largest_rank"] == 1
+    assert spread(case, "data_wait")["maximum"] > slept
+    assert case["last"]["time/data_wait_slowest_rank"] == 1
+    assert case["seconds"]["data_wait"] < slept / 3
+    assert case["seconds"]["rank_sync"] > 0.5 * slept
+
+
+def test_healthy_ranks_differ_little_and_parts_add_up_on_each(cases):
+    case = cases["healthy"]
+    assert case["ranks"]["world_size"] == 2
+    assert spread(case, "own")["maximum"] < 6 * slow_rank.SECONDS
+    for one in cases.values():
+        assert sum(one["seconds"].values()) == pytest.approx(one["total_seconds"], rel=0.01)
+        shares = one["ranks"]["shares"]
+        assert sum(shares.values()) == pytest.approx(1.0, rel=0.01)

@@ -1,0 +1,66 @@
+"""Two ranks of which rank 1 is slow in one way a case: prints one JSON line a case, as rank 0 sees it.
+
+As a script under torchrun, with a folder.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from hf_trainplus.callbacks.step_clock import StepClockCallback
+from tests.support import tiny
+
+SECONDS = 0.05
+
+
+class SlowRows(torch.utils.data.Dataset):
+    def __init__(self, rows, seconds):
+        self.rows, self.seconds = rows, seconds
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return self.rows[index]
+
+
+class SlowCallback(TrainerCallback):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def on_step_end(self, args, state, control, **kwargs):
+        time.sleep(self.seconds)
+
+
+def run(case, folder):
+    args = TrainingArguments(
+        **tiny.quiet(folder, max_steps=6, per_device_train_batch_size=1, logging_steps=3, remove_unused_columns=False)
+    )
+    slow = SECONDS if args.process_index == 1 else 0.0
+    model = tiny.llama()
+    if case == "forward":
+        model.model.register_forward_pre_hook(lambda *_: time.sleep(slow))
+    callback = StepClockCallback()
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=SlowRows(tiny.causal_rows(24), slow if case == "data" else 0.0),
+        data_collator=tiny.PaddingCollator(),
+        callbacks=[SlowCallback(slow)] if case == "callback" else [],
+    )
+    callback.attach(trainer)
+    trainer.train()
+    return callback.summary() | {"last": [entry for entry in trainer.state.log_history if "loss" in entry][-1]}
+
+
+if __name__ == "__main__":
+    for name in ("healthy", "forward", "callback", "data"):
+        summary = run(name, Path(sys.argv[1]) / name)
+        if torch.distributed.get_rank() == 0:
+            print(json.dumps({"case": name, **summary}), flush=True)
+    torch.distributed.destroy_process_group()
