@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
@@ -13,6 +14,7 @@ from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, pending, strict_state
 from hf_trainplus.training.argument_values import refuse_wrong_base_order
+from hf_trainplus.training.construction import preserve_mode
 from hf_trainplus.training.runner import EvaluationRunner
 from hf_trainplus.training.source import EvaluationSource
 
@@ -71,14 +73,14 @@ class PlusTrainer(upstream.UpstreamTrainer):
         """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was."""
         if metric_key_prefix == "eval_eval":
             metric_key_prefix = "eval"
-        with preserve_rng(), self._own_loaders():
+        with preserve_rng(), preserve_mode(self), self._own_loaders():
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **kwargs)
 
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test", **kwargs: Any
     ) -> Any:
         """Predict as ``Trainer.predict`` does: predictions and labels in dataset order, every row once."""
-        with preserve_rng(), self._own_loaders():
+        with preserve_rng(), preserve_mode(self), self._own_loaders():
             return super().predict(test_dataset, ignore_keys, metric_key_prefix, **kwargs)
 
     def evaluation_loop(
@@ -112,8 +114,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
             test_dataset, "test", lambda: super(PlusTrainer, self).get_test_dataloader(test_dataset)
         )
 
-    def _own_loaders(self) -> construction.Flag:
-        return construction.Flag(self, "_inside_evaluate")
+    def _own_loaders(self) -> AbstractContextManager[None]:
+        return construction.flag(self, "_inside_evaluate")
 
     # ---- hooks into upstream's training loop ----
     def plus_evaluate(self, run: Any) -> dict[str, float]:
@@ -138,7 +140,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
             f"the evaluation of step {step} failed ({type(error).__name__}: {error}); checkpoint {folder} is safe and "
             f"training continues, since on_eval_error='continue'. See {pending.FAILURES}."
         )
-        self.control.should_save = False
+        # upstream clears these flags when an evaluation and a save have succeeded
+        self.control.should_save = self.control.should_evaluate = False
 
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""

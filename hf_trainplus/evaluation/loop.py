@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from hf_trainplus.evaluation.accounting import LossAccount
+from hf_trainplus.evaluation.accounting import LossAccount, LossColumns
 from hf_trainplus.evaluation.capture import OutputCapture
+from hf_trainplus.evaluation.metric_rows import MetricColumns, MetricRows
 from hf_trainplus.evaluation.outputs import main_predictions
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
@@ -29,13 +30,6 @@ class PredictionStep(Protocol):
         """Return (loss, logits, labels), each of which may be None."""
 
 
-class RowReducer(Protocol):
-    """Takes predictions and labels of one batch and keeps what a metric needs of them."""
-
-    def add(self, positions: Array, keep: Array, predictions: Any, labels: Any) -> None:
-        """Add the rows of one batch; ``keep`` marks those that count."""
-
-
 @dataclass(frozen=True)
 class LoopOutput:
     """What one evaluation found.
@@ -49,6 +43,7 @@ class LoopOutput:
         has_loss: whether there was a loss at all.
         batches: batches run on this rank.
         seconds: wall-clock seconds on this rank.
+        metrics: what metrics that reduce a batch at a time found.
     """
 
     results: ExampleResults
@@ -59,6 +54,7 @@ class LoopOutput:
     has_loss: bool
     batches: int
     seconds: float
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
 class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked for it
@@ -76,7 +72,7 @@ class EvaluationLoop:
         model: the model whose outputs are captured while ``step`` runs.
         account: takes the losses.
         collector: keeps predictions, labels and inputs; None to keep none.
-        reducer: reduces predictions to a metric's state a batch at a time; None for none.
+        metrics: metrics that reduce predictions a batch at a time; None for none.
         reduce_predictions: applied to the predictions of a batch before they are kept.
         input_name: key of the inputs to keep, or None.
         wanted: further outputs to keep by name.
@@ -89,7 +85,7 @@ class EvaluationLoop:
     model: torch.nn.Module
     account: LossAccount
     collector: RowCollector | None = None
-    reducer: RowReducer | None = None
+    metrics: MetricRows | None = None
     reduce_predictions: Callable[[Any, Any], Any] | None = None
     input_name: str | None = None
     wanted: Sequence[str] = ()
@@ -130,13 +126,13 @@ class EvaluationLoop:
         loss, logits, labels = self.step(dict(batch) if isinstance(batch, dict) else batch)
         outputs = capture.take()
         self.account.add(positions, real, loss, outputs, batch)
-        if self.collector is None and self.reducer is None:
+        if self.collector is None and self.metrics is None:
             return
         predictions = main_predictions(logits, outputs, rows=len(real), wanted=self.wanted)
         if self.reduce_predictions is not None and predictions is not None:
             predictions = self.reduce_predictions(predictions, labels)
-        if self.reducer is not None:
-            self.reducer.add(positions[real], real, predictions, labels)
+        if self.metrics is not None and predictions is not None and labels is not None:
+            self.metrics.add(positions[real], real, predictions, labels)
         if self.collector is not None:
             inputs = batch.get(self.input_name) if self.input_name else None
             self.collector.add(positions[real], (predictions, labels, inputs), real)
@@ -145,8 +141,32 @@ class EvaluationLoop:
         columns = self.account.columns(self.ranks)
         kept = self.collector.finish(self.ranks) if self.collector is not None else None
         predictions, labels, inputs = kept if kept is not None else (None, None, None)
-        order = np.argsort(columns.index, kind="stable")
-        results = ExampleResults(columns.index[order], columns.loss_sum[order], columns.target_count[order])
+        found = self.metrics.columns(self.ranks) if self.metrics is not None else None
         return LoopOutput(
-            results, predictions, labels, inputs, columns.per_row, columns.has_loss, count, self.clock() - start
+            results=_table(columns, found),
+            predictions=predictions,
+            labels=labels,
+            inputs=inputs,
+            per_row=columns.per_row,
+            has_loss=columns.has_loss,
+            batches=count,
+            seconds=self.clock() - start,
+            metrics=found.metrics if found is not None else {},
         )
+
+
+def _table(columns: LossColumns, found: MetricColumns | None) -> ExampleResults:
+    order = np.argsort(columns.index, kind="stable")
+    scores: dict[str, Array] = {}
+    statistics: dict[str, Array] = {}
+    if found is not None and len(found.index) == len(order):
+        by_row = np.argsort(found.index, kind="stable")
+        scores = {key: value[by_row] for key, value in found.scores.items()}
+        statistics = {key: value[by_row] for key, value in found.statistics.items()}
+    return ExampleResults(
+        columns.index[order],
+        columns.loss_sum[order],
+        columns.target_count[order],
+        scores=scores,
+        statistics=statistics,
+    )

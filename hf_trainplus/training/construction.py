@@ -1,10 +1,11 @@
-"""Checks and completions when a PlusTrainer is made."""
+"""Checks and completions when a PlusTrainer is made, and the contexts that its evaluations run in."""
 
 from __future__ import annotations
 
 import inspect
 import typing
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from transformers import Trainer, TrainingArguments
@@ -61,17 +62,25 @@ def complete_label_names(trainer: Trainer) -> None:
         trainer.label_names = find_label_names(trainer.model)
 
 
-class Flag:
-    """Context in which an attribute is True; nested contexts leave it as they found it."""
+@contextmanager
+def flag(owner: Any, name: str) -> Iterator[None]:
+    """Set an attribute to True inside the context; nested contexts leave it as they found it."""
+    before = getattr(owner, name)
+    setattr(owner, name, True)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
-    def __init__(self, owner: Any, name: str) -> None:
-        self._owner, self._name = owner, name
 
-    def __enter__(self) -> None:
-        self._before = getattr(self._owner, self._name)
-        setattr(self._owner, self._name, True)
+@contextmanager
+def preserve_mode(trainer: Trainer) -> Iterator[None]:
+    """Put the model back in train or eval mode after an evaluation has been logged, not before.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        setattr(self._owner, self._name, self._before)
+    Trainers tell by the mode whether they log for training or for evaluation.
+    """
+    training = trainer.model.training
+    try:
+        yield
+    finally:
+        trainer.model.train(training)

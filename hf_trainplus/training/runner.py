@@ -14,12 +14,14 @@ from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import find_loss_kind
+from hf_trainplus.evaluation.metric_rows import MetricRows
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector, spool_folder_from_environment
 from hf_trainplus.training.batches import BatchSource
 from hf_trainplus.training.foreign_batches import foreign_batches
 from hf_trainplus.training.labels import labels_in_batch
 from hf_trainplus.training.logged import logged_metrics
+from hf_trainplus.training.metric_objects import bind_metrics, by_prediction, metric_objects, metrics_of_losses
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
@@ -55,9 +57,7 @@ class EvaluationRunner:
         trainer = self._trainer
         loss_only = trainer.args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         model = upstream.prepare_model_for_evaluation(trainer)
-        was_training = model.training
         with ExitStack() as stack:
-            stack.callback(model.train, was_training)
             stack.enter_context(upstream.local_loss(trainer))
             model.eval()
             if callable(getattr(trainer.optimizer, "eval", None)):
@@ -78,11 +78,14 @@ class EvaluationRunner:
         )
         self._masks_after_padding = kind is not None and (kind.name == "causal_lm" or getattr(kind, "shifted", False))
         account = LossAccount(kind, trainer.label_names)
+        objects = metric_objects(trainer.compute_metrics)
+        bind_metrics(objects, inner, trainer.processing_class)
         loop = EvaluationLoop(
             step=lambda inputs: self._step(model, inputs, loss_only, ignore_keys),
             model=inner,
             account=account,
-            collector=None if loss_only else self._collector(loader, predicting),
+            collector=self._collector(loader, predicting) if predicting or not (loss_only or objects) else None,
+            metrics=MetricRows(by_prediction(objects)) if by_prediction(objects) and not loss_only else None,
             reduce_predictions=trainer.preprocess_logits_for_metrics,
             input_name=getattr(inner, "main_input_name", "input_ids") if self._wants("inputs") else None,
             wanted=[name for name in trainer.args.include_for_metrics if name not in ("inputs", "loss")],
@@ -156,6 +159,9 @@ class EvaluationRunner:
 
     def _compute_metrics(self, output: LoopOutput) -> dict[str, Any]:
         function = self._trainer.compute_metrics
+        objects = metric_objects(function)
+        if objects:
+            return {**output.metrics, **metrics_of_losses(objects, output.results)}
         if function is None or output.predictions is None or output.labels is None:
             return {}
         extras: dict[str, Any] = {}
@@ -164,4 +170,5 @@ class EvaluationRunner:
         if self._wants("loss"):
             counts = np.maximum(output.results.target_count, 1)
             extras["losses"] = output.results.loss_sum / counts
-        return function(EvalPrediction(predictions=output.predictions, label_ids=output.labels, **extras))
+        prediction = EvalPrediction(predictions=output.predictions, label_ids=output.labels, **extras)
+        return dict(function(prediction))

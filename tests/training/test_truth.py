@@ -138,3 +138,21 @@ def test_plain_training_arguments_are_accepted(tmp_path):
     args = TrainingArguments(**tiny.quiet(tmp_path))
     trainer = PlusTrainer(tiny.bert(), args, eval_dataset=tiny.rows(5), data_collator=tiny.PaddingCollator())
     assert trainer.evaluate()["eval_examples"] == 5
+
+
+def test_metric_objects_reduce_a_batch_at_a_time(tmp_path):
+    from hf_trainplus import load_metric
+
+    rows, model = tiny.rows(20), tiny.bert()
+    by_function, _ = evaluate(model, rows, tmp_path, trainer={"compute_metrics": accuracy})
+    metric = [load_metric("accuracy"), load_metric("f1"), load_metric("perplexity")]
+    metrics, trainer = evaluate(
+        model, rows, tmp_path, trainer={"compute_metrics": metric}, per_device_eval_batch_size=3
+    )
+    assert metrics["eval_accuracy"] == by_function["eval_accuracy"]
+    assert metrics["eval_perplexity"] == pytest.approx(np.exp(metrics["eval_loss"]))
+    assert metrics["eval_accuracy_ci_low"] < metrics["eval_accuracy"] < metrics["eval_accuracy_ci_high"]
+    assert metrics["eval_accuracy_exact"] == 1.0
+    assert trainer._runner.last.predictions is None
+    again = trainer.evaluate()
+    assert again["eval_f1"] == metrics["eval_f1"]
