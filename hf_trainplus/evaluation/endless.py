@@ -52,7 +52,9 @@ def _is_endless_chain(part: Any) -> bool:
     source = getattr(part, "ex_iterable", None)
     if source is not None:
         return _is_endless_chain(source)
-    generator = getattr(part, "kwargs", {}).get("generator")
+    # from_generator keeps the function in the configuration of its builder
+    builder = getattr(getattr(part, "generate_examples_fn", None), "__self__", None)
+    generator = getattr(getattr(builder, "config", None), "generator", None)
     return inspect.isfunction(generator) and _never_leaves(generator)
 
 
@@ -62,9 +64,13 @@ def _never_leaves(function: Callable[..., object]) -> bool:
     except (OSError, TypeError, SyntaxError):
         return False  # no source to judge: typed at a prompt, or compiled
     definition = tree.body[0]
-    return isinstance(definition, ast.FunctionDef) and any(
-        _is_endless_loop(node) and _yields(node) and not _has_way_out(node) for node in _own_nodes(definition)
-    )
+    return isinstance(definition, ast.FunctionDef) and any(map(_yields_for_ever, _own_nodes(definition)))
+
+
+def _yields_for_ever(node: ast.AST) -> bool:
+    if isinstance(node, ast.YieldFrom):
+        return _is_endless_call(node.value)
+    return _is_endless_loop(node) and _yields(node) and not _has_way_out(node)
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
@@ -78,12 +84,16 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def _is_endless_loop(node: ast.AST) -> bool:
     if isinstance(node, ast.While):
         return isinstance(node.test, ast.Constant) and bool(node.test.value)
-    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call):
+    return isinstance(node, ast.For) and _is_endless_call(node.iter)
+
+
+def _is_endless_call(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
         return False
-    function = node.iter.func
+    function = node.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     from_itertools = not isinstance(function, ast.Attribute) or getattr(function.value, "id", "") == "itertools"
-    return from_itertools and name in _ENDLESS_ITERATORS and not (name == "repeat" and len(node.iter.args) > 1)
+    return from_itertools and name in _ENDLESS_ITERATORS and not (name == "repeat" and len(node.args) > 1)
 
 
 def _yields(loop: ast.AST) -> bool:

@@ -111,9 +111,13 @@ def _lengths_of_wrapper(dataset: Any, columns: Sequence[str]) -> Int64Array | No
 
 
 def _is_arrow_dataset(dataset: object) -> bool:
-    # looked up by name, so that a user without datasets never pays for its import
-    names = ((base.__module__, base.__name__) for base in type(dataset).mro())
-    return ("datasets.arrow_dataset", "Dataset") in names
+    # found by name, so that who does not use datasets never pays for its import
+    kind: Any = type(dataset)
+    for base in kind.mro():
+        if (base.__module__, base.__name__) == ("datasets.arrow_dataset", "Dataset"):
+            # a subclass that reads rows in its own way may compute them
+            return bool(kind.__getitem__ is base.__getitem__)
+    return False
 
 
 def _lengths_of_arrow(dataset: Any, columns: Sequence[str]) -> Int64Array | None:

@@ -40,6 +40,7 @@ class WindowSizes:
         max_rows: largest number of rows under the token limit, >= 1; None for no bound.
         window_rows: most rows held at a time, >= 1; None for 32 plain batches.
         window_bytes: most memory that the rows of a window may take, in bytes, >= 1.
+        keep_order: leave rows in plain batches in order of arrival, for losses that depend on batch mates.
 
     Raises:
         ValueError: a size below 1.
@@ -54,6 +55,7 @@ class WindowSizes:
     max_rows: int | None = None
     window_rows: int | None = None
     window_bytes: int = _WINDOW_BYTES
+    keep_order: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "tokens_per_batch", "max_rows", "window_rows", "window_bytes"):
@@ -110,7 +112,7 @@ def collate_window(
     Returns:
         The window's batches; their number is the same on every rank that shares the rows.
     """
-    lengths = [measured_length(row) for row in rows]
+    lengths = [None if sizes.keep_order else measured_length(row) for row in rows]
     known = [length for length in lengths if length is not None]
     measured = len(known) == len(rows)
     plan = plan_batches(

@@ -1,0 +1,197 @@
+"""How many tokens a batch should hold: found by a short measured probe, with a margin kept in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hf_trainplus.evaluation.batching import Int64Array
+from hf_trainplus.evaluation.memory_backoff import is_out_of_memory
+
+Reason = Literal["no_faster", "memory", "time", "largest"]
+
+
+@dataclass(frozen=True)
+class ProbeTrial:
+    """One measured batch size.
+
+    Args:
+        tokens: padded tokens of a batch.
+        seconds: time for that many tokens; None when they did not fit in memory.
+    """
+
+    tokens: int
+    seconds: float | None
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second; 0 when they did not fit, infinite below the clock's resolution."""
+        if self.seconds is None:
+            return 0.0
+        return self.tokens / self.seconds if self.seconds > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class TokenLimit:
+    """What the probe chose, and why it stopped there.
+
+    Args:
+        tokens_per_batch: the limit, >= 1.
+        reason: ``no_faster`` larger batches gained too little; ``memory`` the margin was reached; ``time`` the probe
+            had used its share; ``largest`` everything was tried.
+        trials: what was measured, in order.
+    """
+
+    tokens_per_batch: int
+    reason: Reason
+    trials: tuple[ProbeTrial, ...]
+
+
+def auto_tokens_per_batch(
+    measure: Callable[[int], float],
+    *,
+    smallest: int,
+    largest: int,
+    total_tokens: int | None = None,
+    gain: float = 0.05,
+    memory_used: Callable[[], float | None] | None = None,
+    memory_margin: float = 0.2,
+    time_share: float = 0.05,
+    max_seconds: float = 5.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> TokenLimit:
+    """Double the batch until tokens a second stop rising, memory is short or the probe has used its time.
+
+    It runs nothing itself and is not the same on two ranks: rank 0 decides and the caller broadcasts. The smallest
+    limit within ``gain`` of the best rate is chosen, since a small batch pads less.
+
+    Args:
+        measure: seconds for a batch of so many tokens; the first call warms up and is not counted.
+        smallest: first limit tried, in tokens, >= 1.
+        largest: last limit tried, in tokens, >= smallest.
+        total_tokens: tokens of the whole evaluation; None puts no share on the probe's time.
+        gain: share by which a doubling must be faster, >= 0.
+        memory_used: share of the device's memory that was in use at the peak, in [0, 1]; None where it is unknown.
+        memory_margin: share of the memory that is to stay free, in [0, 1).
+        time_share: largest share of the evaluation's own time that the probe may take, > 0.
+        max_seconds: largest time of the probe in seconds, > 0.
+        clock: seconds, monotonic.
+
+    Returns:
+        The limit; after an out-of-memory error the last that fitted, less the margin.
+
+    Raises:
+        ValueError: smallest below 1 or above largest.
+        Exception: what ``measure`` raised, unless a batch larger than ``smallest`` ran out of memory.
+
+    Example:
+        >>> auto_tokens_per_batch(lambda tokens: 0.01 + tokens / 1e5, smallest=256, largest=65536).tokens_per_batch
+        16384
+    """
+    if not 1 <= smallest <= largest:
+        raise ValueError(f"smallest={smallest} and largest={largest} were given; allowed is 1 <= smallest <= largest.")
+    started = clock()
+    measure(smallest)
+    trials: list[ProbeTrial] = []
+    tokens = smallest
+    while True:
+        trials.append(ProbeTrial(tokens, _seconds(measure, tokens, may_fail=bool(trials))))
+        used = memory_used() if memory_used is not None else None
+        crowded = trials[-1].seconds is None or (used is not None and used > 1 - memory_margin)
+        if crowded:
+            return _choose(trials, "memory", gain, memory_margin)
+        if len(trials) > 1 and trials[-1].rate < (1 + gain) * trials[-2].rate:
+            return _choose(trials, "no_faster", gain)
+        if tokens == largest:
+            return _choose(trials, "largest", gain)
+        tokens = min(2 * tokens, largest)
+        allowed = _allowed_seconds(trials[0], total_tokens, time_share, max_seconds)
+        if clock() - started + tokens / trials[-1].rate > allowed:
+            return _choose(trials, "time", gain)
+
+
+class TokenLimitProbe:
+    """Measures batches of an evaluation's own rows for ``auto_tokens_per_batch``.
+
+    It keeps no result of the rows it runs. The rows are of typical length, the one in whose neighbourhood most tokens
+    lie; whether the longest fit shows in the evaluation itself, where they go first.
+
+    Args:
+        lengths: (n,) lengths of the rows, n >= 1.
+        run: reads, collates and runs the rows at these positions, and waits until the device is done.
+        clock: seconds, monotonic.
+
+    Raises:
+        ValueError: no rows.
+
+    Example:
+        >>> ticks = iter([0.0, 0.5])
+        >>> probe = TokenLimitProbe(np.array([5, 4, 4, 4]), lambda rows: None, clock=lambda: next(ticks))
+        >>> probe.rows(8).tolist(), probe.measure(8)
+        ([1, 2], 0.5)
+    """
+
+    def __init__(
+        self, lengths: Int64Array, run: Callable[[Int64Array], object], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not len(lengths):
+            raise ValueError("the probe was given no rows; give the lengths of at least one row.")
+        self._order = np.argsort(-lengths, kind="stable")
+        self._longest_first = np.maximum(lengths[self._order], 1)
+        self._run = run
+        self._clock = clock
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        return int(self._longest_first.sum())
+
+    def measure(self, tokens: int) -> float:
+        """Run one batch of about ``tokens`` padded tokens; return the seconds, scaled to exactly so many tokens."""
+        first, count = self._slice(tokens)
+        start = self._clock()
+        self._run(self._order[first : first + count])
+        return (self._clock() - start) * tokens / (count * int(self._longest_first[first]))
+
+    def rows(self, tokens: int) -> Int64Array:
+        """Choose neighbours in length around the typical row, as many as fit the limit, at least one."""
+        first, count = self._slice(tokens)
+        return self._order[first : first + count]
+
+    def _slice(self, tokens: int) -> tuple[int, int]:
+        typical = int(np.searchsorted(np.cumsum(self._longest_first), self.total_tokens / 2))
+        count = min(len(self._order), max(1, tokens // int(self._longest_first[typical])))
+        return min(typical, len(self._order) - count), count
+
+
+def _seconds(measure: Callable[[int], float], tokens: int, *, may_fail: bool) -> float | None:
+    try:
+        return measure(tokens)
+    except Exception as error:
+        if may_fail and is_out_of_memory(error):
+            return None
+        raise
+
+
+def _allowed_seconds(first: ProbeTrial, total_tokens: int | None, time_share: float, max_seconds: float) -> float:
+    if total_tokens is None:
+        return max_seconds
+    return min(max_seconds, time_share * total_tokens / first.rate)
+
+
+def _choose(trials: list[ProbeTrial], reason: Reason, gain: float, memory_margin: float = 0.0) -> TokenLimit:
+    """Take the smallest limit that is near the best rate, among those that left the margin free."""
+    fitted = [trial for trial in trials if trial.seconds is not None]
+    ceiling = float(fitted[-1].tokens)
+    if reason == "memory" and len(fitted) < len(trials):
+        ceiling *= 1 - memory_margin
+    elif reason == "memory" and len(fitted) > 1:
+        fitted = fitted[:-1]
+        ceiling = float(fitted[-1].tokens)
+    best = max(trial.rate for trial in fitted)
+    chosen = next(trial.tokens for trial in fitted if trial.rate * (1 + gain) >= best)
+    return TokenLimit(max(1, int(min(chosen, ceiling))), reason, tuple(trials))
