@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -58,7 +59,7 @@ def sum_rows(losses: torch.Tensor, target_count: torch.Tensor) -> ExampleLosses:
         losses: (batch, ...) losses, 0 where there is no target.
         target_count: (batch,) number of targets of each row.
     """
-    rows = losses.detach().reshape(len(losses), -1)
+    rows = losses.detach().reshape(len(losses), math.prod(losses.shape[1:]))
     return ExampleLosses(rows.sum(1, dtype=sum_dtype(rows.device)), target_count.to(torch.int64))
 
 
@@ -75,3 +76,11 @@ def find_logits(outputs: Outputs) -> torch.Tensor | None:
     # A loss has no dimension; under torch.nn.DataParallel it has one, an entry a device.
     tensors = [value for value in outputs[:2] if isinstance(value, torch.Tensor) and value.dim() > 1]
     return tensors[0] if tensors else None
+
+
+def find_loss(outputs: Outputs) -> torch.Tensor | None:
+    """Return the loss of a model's outputs: the key ``loss``, or the first entry, or None where there is none."""
+    if isinstance(outputs, torch.Tensor):
+        return None
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
+    return loss if isinstance(loss, torch.Tensor) and loss.dim() < 2 else None

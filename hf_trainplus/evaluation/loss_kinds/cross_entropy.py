@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -39,14 +40,14 @@ def row_cross_entropy(
     """
     labels = labels.detach().to(logits.device, torch.int64)
     flat_labels = labels.reshape(-1)
-    flat_logits = logits.detach().reshape(len(flat_labels), -1)
+    flat_logits = logits.detach().reshape(len(flat_labels), logits.shape[-1])
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     losses = torch.zeros(len(flat_labels), dtype=dtype, device=logits.device)
     for chunk in _target_chunks(flat_labels != ignore_index, classes=flat_logits.shape[1]):
         losses[chunk] = functional.cross_entropy(
             flat_logits[chunk].to(dtype), flat_labels[chunk], reduction="none", label_smoothing=label_smoothing
         )
-    counts = (labels != ignore_index).reshape(len(labels), -1).sum(1)
+    counts = (labels != ignore_index).reshape(len(labels), math.prod(labels.shape[1:])).sum(1)
     return sum_rows(losses.reshape(labels.shape), counts)
 
 

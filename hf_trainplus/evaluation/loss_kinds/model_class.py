@@ -10,15 +10,39 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 _WRAPPERS = {"DataParallel", "DeepSpeedEngine", "DistributedDataParallel", "FullyShardedDataParallel"}
 
+# Decoders of encoder-decoders on their own, and two older models: their position t predicts the label at t.
+_UNSHIFTED = (
+    "BartForCausalLM",
+    "BigBirdPegasusForCausalLM",
+    "BlenderbotForCausalLM",
+    "BlenderbotSmallForCausalLM",
+    "CpmAntForCausalLM",
+    "FlaubertWithLMHeadModel",
+    "MBartForCausalLM",
+    "MarianForCausalLM",
+    "MvpForCausalLM",
+    "PLBartForCausalLM",
+    "PegasusForCausalLM",
+    "TrOCRForCausalLM",
+    "WhisperForCausalLM",
+    "XLMWithLMHeadModel",
+    "XLNetLMHeadModel",
+)
+_ENCODER_DECODERS = (
+    "EncoderDecoderModel",
+    "MarianMTModel",
+    "SeamlessM4TForSpeechToText",
+    "SeamlessM4TForTextToText",
+    "SeamlessM4Tv2ForSpeechToText",
+    "SeamlessM4Tv2ForTextToText",
+    "SpeechEncoderDecoderModel",
+    "VisionEncoderDecoderModel",
+)
 _KIND_OF_CLASS = {
     "BertGenerationDecoder": "causal_lm",
     "ReformerModelWithLMHead": "causal_lm",
-    "EncoderDecoderModel": "seq2seq",
-    "SpeechEncoderDecoderModel": "seq2seq",
-    "VisionEncoderDecoderModel": "seq2seq",
-    "FlaubertWithLMHeadModel": "unshifted_lm",
-    "XLMWithLMHeadModel": "unshifted_lm",
-    "XLNetLMHeadModel": "unshifted_lm",
+    **dict.fromkeys(_UNSHIFTED, "unshifted_lm"),
+    **dict.fromkeys(_ENCODER_DECODERS, "seq2seq"),
 }
 
 # Fragments of class names and values of ``loss_type``; the first that occurs in the name counts.
@@ -89,9 +113,8 @@ def kind_of_model(model: PreTrainedModel) -> str | None:
 
 
 def _names(model: PreTrainedModel) -> Iterator[str]:
-    own_class = type(model).__name__
-    if own_class in _KIND_OF_CLASS:
-        yield own_class
+    # A class that is known by its full name tells more than its ``loss_type``, which is cut from that name.
+    yield from (cls.__name__ for cls in type(model).__mro__ if cls.__name__ in _KIND_OF_CLASS)
     loss_type = getattr(model, "loss_type", None)
     if isinstance(loss_type, str):
         yield loss_type
