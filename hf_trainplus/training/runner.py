@@ -146,7 +146,7 @@ class EvaluationRunner:
 
     # ---- the result ----
     def _result(self, output: LoopOutput, loader: Any, prefix: str, predicting: bool) -> EvalLoopOutput:
-        returned = self._compute_metrics(output)
+        returned = self._agreed_metrics(output)
         dataset = getattr(loader, "dataset", None)
         total = len(dataset) if hasattr(dataset, "__len__") else len(output.results)
         confidence = getattr(self._trainer.args, "eval_confidence", 0.95)
@@ -156,6 +156,20 @@ class EvaluationRunner:
         return EvalLoopOutput(
             predictions=output.predictions, label_ids=output.labels, metrics=metrics, num_samples=len(output.results)
         )
+
+    def _agreed_metrics(self, output: LoopOutput) -> dict[str, Any]:
+        """Compute metrics on every rank from the same rows; an error on one rank is an error on all."""
+        ranks, returned, error = Ranks.current(), {}, None
+        try:
+            returned = self._compute_metrics(output)
+        except Exception as caught:
+            error = caught
+        reasons = [reason for reason in ranks.gather(None if error is None else repr(error)) if reason is not None]
+        if error is not None:
+            raise error
+        if reasons:
+            raise RuntimeError(f"the metric function failed on another rank: {reasons[0]}")
+        return returned
 
     def _compute_metrics(self, output: LoopOutput) -> dict[str, Any]:
         function = self._trainer.compute_metrics
