@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import TracebackType
 from typing import Any
 
 from torch import nn
+
+NEWEST = 4
 
 
 class OutputCapture:
@@ -28,7 +31,8 @@ class OutputCapture:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._outputs: list[Any] = []
+        # generation calls the model once a token: only the newest outputs can belong to the loss
+        self._outputs: deque[Any] = deque(maxlen=NEWEST)
         self._handle: Any = None
 
     def __enter__(self) -> OutputCapture:
@@ -45,6 +49,7 @@ class OutputCapture:
         self._outputs.append(output)
 
     def take(self) -> list[Any]:
-        """Return the outputs since the last call, oldest first, and forget them."""
-        taken, self._outputs = self._outputs, []
+        """Return the newest outputs since the last call, at most ``NEWEST``, oldest first, and forget them."""
+        taken = list(self._outputs)
+        self._outputs.clear()
         return taken

@@ -36,6 +36,20 @@ class QuestionAnsweringLoss:
         length = logits.shape[2]
         return row_cross_entropy(logits, positions.clamp(0, length), ignore_index=length)
 
+    def without_padding(self, outputs: Outputs, inputs: Inputs) -> ExampleLosses | None:
+        """Return the losses of each row over its own tokens; None where the batch has no ``attention_mask`` of theirs.
+
+        The models' softmax runs over padding too, so that their loss of a row depends on the rows beside it.
+        """
+        logits, positions, mask = _start_and_end_logits(outputs), self._positions(inputs), inputs.get("attention_mask")
+        if logits is None or positions is None or not isinstance(mask, torch.Tensor):
+            return None
+        if mask.shape != (logits.shape[0], logits.shape[2]):
+            return None
+        length = logits.shape[2]
+        inside = logits.float().masked_fill(~mask.bool()[:, None, :], float("-inf"))
+        return row_cross_entropy(inside, positions.clamp(0, length), ignore_index=length)
+
     def count_targets(self, inputs: Inputs) -> torch.Tensor | None:
         """Return the (batch,) number of positions inside the row, 0 to 2, or None without positions."""
         positions = self._positions(inputs)
