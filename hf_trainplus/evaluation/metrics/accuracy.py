@@ -56,10 +56,9 @@ class Accuracy(AdditiveMetric):
         """Return right targets over targets."""
         return ratio(totals[..., 0], totals[..., 1])
 
-    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
+    def scores_from_statistics(self, statistics: Float64Array) -> Float64Array | None:
         """Return 0/1 a row (n,), or None for tokens, whose accuracy is no plain mean over rows."""
-        statistics = self.example_statistics(predictions, references)
-        return ratio(statistics[:, 0], statistics[:, 1]) if statistics[:, 1].max(initial=0) <= 1 else None
+        return super().scores_from_statistics(statistics) if statistics[:, 1].max(initial=0) <= 1 else None
 
 
 class TokenAccuracy(Accuracy):
@@ -90,7 +89,3 @@ class TokenAccuracy(Accuracy):
         if self.shift:
             return super().example_statistics(rows.predictions[:, :-1], rows.references[:, 1:])
         return super().example_statistics(rows.predictions, rows.references)
-
-    def example_scores(self, predictions: Any, references: Any) -> None:
-        """Return None: rows have unequal numbers of tokens."""
-        return

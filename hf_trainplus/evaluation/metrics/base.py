@@ -166,6 +166,16 @@ class AdditiveMetric(Metric):
         """Return what ``compute`` returns, from column sums (k,)."""
         return {self.primary: float(self.primary_from_totals(np.asarray(totals, dtype=np.float64)))}
 
+    def scores_from_statistics(self, statistics: Float64Array) -> Float64Array | None:
+        """Return the (n,) score of rows (n, k) where the metric is their mean, else None; NaN marks a masked row."""
+        return self.primary_from_totals(statistics) if self.per_example else None
+
+    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
+        """Return the (n,) score of each row where the metric is their mean, else None; NaN marks a masked row."""
+        if not self.per_example:
+            return None
+        return self.scores_from_statistics(self.example_statistics(predictions, references))
+
     def add(self, statistics: Float64Array) -> None:
         """Take in rows (n, k) of ``example_statistics`` that were computed before, instead of ``update``."""
         total = np.asarray(statistics, dtype=np.float64).sum(axis=0)

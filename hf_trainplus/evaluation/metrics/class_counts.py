@@ -118,9 +118,8 @@ class ClassCountMetric(AdditiveMetric):
             super().update(predictions, references)
             return
         rows = LabelRows.of(predictions, references, self.name)
-        labels = np.unique(np.concatenate([rows.predictions[rows.counted], rows.references[rows.counted]]))
-        if len(labels):
-            self._add_found(labels, class_counts(rows, labels).sum(axis=0))
+        if len(rows.labels):
+            self._add_found(rows.labels, class_counts(rows, rows.labels).sum(axis=0))
 
     def _add_found(self, labels: Int64Array, counts: Float64Array) -> None:
         union = np.union1d(self._found, labels)

@@ -73,7 +73,3 @@ class ExactMatch(TextMetric):
     def primary_from_totals(self, totals: Float64Array) -> Float64Array:
         """Return matches over rows."""
         return ratio(totals[..., 0], totals[..., 1])
-
-    def example_scores(self, predictions: object, references: object) -> Float64Array | None:
-        """Return 0/1 a row (n,)."""
-        return self.example_statistics(predictions, references)[:, 0]

@@ -39,7 +39,7 @@ def argmax_ids(output: Any) -> Any:
         ValueError: there is one column only, whose argmax would be 0 in every row.
     """
     logits = main_prediction(output)
-    if not _is_floating(logits):
+    if not is_floating(logits):
         return logits
     if logits.ndim < 2 or logits.shape[-1] == 1:
         raise ValueError(
@@ -60,19 +60,36 @@ def scalar_scores(output: Any) -> Any:
 def multihot_labels(output: Any, threshold: float = 0.0) -> Any:
     """Reduce the logits of independent labels (..., C) to 0/1; logit 0 is probability 0.5."""
     logits = main_prediction(output)
-    return logits > threshold if _is_floating(logits) else logits
+    return logits > threshold if is_floating(logits) else logits
+
+
+def ranking_scores(output: Any) -> npt.NDArray[np.float64]:
+    """Reduce logits to what orders rows by class, in float64 on the host.
+
+    One column gives itself, two give the logit of class 1 over class 0 (which orders rows as the probability of class 1
+    does), more give softmax probabilities (n, C).
+    """
+    # in float64, since a difference or a softmax in half precision makes ties that the logits do not have
+    logits = to_numpy(main_prediction(output)).astype(np.float64)
+    if logits.ndim < 2:
+        return logits
+    if logits.shape[-1] <= 2:
+        return np.asarray(logits[..., -1] - logits[..., 0] if logits.shape[-1] == 2 else logits[..., 0])
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:
     """Turn a tensor, array or nested list into a numpy array; bfloat16 and float16 become float32."""
     if hasattr(values, "detach"):
         tensor = values.detach().cpu()
-        return np.asarray(tensor.float() if _is_floating(tensor) and tensor.element_size() < 4 else tensor)
+        return np.asarray(tensor.float() if is_floating(tensor) and tensor.element_size() < 4 else tensor)
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def _is_floating(values: Any) -> bool:
+def is_floating(values: Any) -> bool:
+    """Say whether a tensor or an array holds real numbers, as logits do and ids do not."""
     if hasattr(values, "is_floating_point"):
         return bool(values.is_floating_point())
     return bool(np.issubdtype(np.asarray(values).dtype, np.floating))

@@ -27,6 +27,11 @@ class LabelRows:
     references: Int64Array
     counted: npt.NDArray[np.bool_]
 
+    @property
+    def labels(self) -> Int64Array:
+        """Ascending ids that occur on either side, masked targets left out."""
+        return np.unique(np.concatenate([self.predictions[self.counted], self.references[self.counted]]))
+
     @staticmethod
     def of(predictions: Any, references: Any, metric: str) -> LabelRows:
         """Check and shape the ids of a batch.

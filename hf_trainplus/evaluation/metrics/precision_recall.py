@@ -102,9 +102,12 @@ class PrecisionRecallMetric(ClassCountMetric):
         ``samples`` has two columns, the row's score and 1.
 
         Raises:
-            ValueError: the classes are not known, or an id is not among ``num_labels``.
+            ValueError: the classes are not known, an id is not among ``num_labels``, or ``binary`` and a third class.
         """
-        counts = self._row_counts(LabelRows.of(predictions, references, self.name))
+        rows = LabelRows.of(predictions, references, self.name)
+        if self.average == "binary":
+            self._check_binary(rows.labels)
+        counts = self._row_counts(rows)
         if self.average == "samples":
             return np.stack([self._score(counts.sum(axis=1)), np.ones(len(counts))], axis=1)
         pooled = counts.sum(axis=1, keepdims=True) if self.average == "micro" else counts
@@ -128,10 +131,8 @@ class PrecisionRecallMetric(ClassCountMetric):
             ValueError: ``average="binary"`` and a third class.
         """
         if self.average == "binary":
-            rows = LabelRows.of(predictions, references, self.name)
-            self._check_binary(
-                np.unique(np.concatenate([rows.predictions[rows.counted], rows.references[rows.counted]]))
-            )
+            labels = LabelRows.of(predictions, references, self.name).labels
+            self._note_binary(labels)
         if self.multilabel:
             AdditiveMetric.update(self, predictions, references)
         else:
@@ -142,13 +143,18 @@ class PrecisionRecallMetric(ClassCountMetric):
             AdditiveMetric._merge(self, other)
         else:
             super()._merge(other)
+        if self.average == "binary":
+            self._note_binary(other._found)
+
+    def _note_binary(self, labels: Int64Array) -> None:
+        self._found = np.union1d(self._found, labels)
+        self._check_binary(self._found)
 
     def _check_binary(self, labels: Int64Array) -> None:
-        self._found = np.union1d(self._found, labels)
-        if len(self._found) > 2 or (len(self._found) == 2 and self.pos_label not in self._found):
+        if len(labels) > 2 or (len(labels) == 2 and self.pos_label not in labels):
             raise ValueError(
-                f"{self.name} has average='binary' and pos_label={self.pos_label}, and the classes "
-                f"{self._found.tolist()} occur; set pos_label, or average to micro, macro or weighted."
+                f"{self.name} has average='binary' and pos_label={self.pos_label}, and the classes {labels.tolist()} "
+                "occur; set pos_label, or average to micro, macro or weighted."
             )
 
     def primary_from_totals(self, totals: Float64Array) -> Float64Array:
@@ -165,10 +171,6 @@ class PrecisionRecallMetric(ClassCountMetric):
             targets = counts[..., 2]
             weight = np.where(targets.sum(axis=-1, keepdims=True) > 0, targets, weight)
         return ratio((scores * weight).sum(axis=-1), weight.sum(axis=-1))
-
-    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
-        """Return the score of each row (n,) for ``samples``, else None."""
-        return self.example_statistics(predictions, references)[:, 0] if self.per_example else None
 
 
 class Precision(PrecisionRecallMetric):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.evaluation.metrics.base import Metric, StateArrays, require
-from hf_trainplus.evaluation.metrics.forms import main_prediction, to_numpy
+from hf_trainplus.evaluation.metrics.forms import main_prediction, ranking_scores
 from hf_trainplus.evaluation.metrics.score_arrays import as_scores
 
 if TYPE_CHECKING:
@@ -123,14 +123,7 @@ class RocAuc(RankMetric):
 
     def reduce(self, output: Any) -> Any:
         """Reduce logits (n, C) to scores: (n,) for one or two columns, else softmax probabilities (n, C)."""
-        # in float64, since a difference or a softmax in half precision makes ties that the logits do not have
-        logits = to_numpy(main_prediction(output)).astype(np.float64)
-        if self.multilabel or logits.ndim < 2:
-            return logits
-        if logits.shape[-1] <= 2:
-            return logits[:, 1] - logits[:, 0] if logits.shape[-1] == 2 else logits[:, 0]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+        return main_prediction(output) if self.multilabel else ranking_scores(output)
 
     def from_rows(self, scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float:
         """Return the area over n rows; NaN where it is not defined."""

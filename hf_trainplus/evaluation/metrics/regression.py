@@ -38,10 +38,6 @@ class _MeanError(AdditiveMetric):
         """Return summed error over rows."""
         return ratio(totals[..., 0], totals[..., 1])
 
-    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
-        """Return the error of each row (n,)."""
-        return self.example_statistics(predictions, references)[:, 0]
-
 
 class MeanSquaredError(_MeanError):
     """Mean squared error over rows and outputs (scikit-learn's ``mean_squared_error``).
@@ -82,10 +78,6 @@ class MeanSquaredError(_MeanError):
         """Return summed error over rows, or its root."""
         mean = super().primary_from_totals(totals)
         return mean if self.squared else np.sqrt(mean)
-
-    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
-        """Return the squared error of each row (n,); None for the root, which is no mean over rows."""
-        return super().example_scores(predictions, references) if self.squared else None
 
 
 class MeanAbsoluteError(_MeanError):

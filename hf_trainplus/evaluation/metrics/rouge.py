@@ -81,10 +81,6 @@ class Rouge(TextMetric):
         """Return the mean of each type from sums (k,)."""
         return dict(zip(self.rouge_types, ratio(totals[:-1], totals[-1]).tolist(), strict=True))
 
-    def example_scores(self, predictions: Any, references: Any) -> Float64Array | None:
-        """Return the primary type's F-measure of each row (n,)."""
-        return self.example_statistics(predictions, references)[:, self.rouge_types.index(self.primary)]
-
 
 class _Words:
     """Gives a function the method that rouge-score asks of a tokenizer."""
