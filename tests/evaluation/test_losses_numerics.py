@@ -3,27 +3,12 @@
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from hf_trainplus.evaluation.loss_kinds import cross_entropy
 from hf_trainplus.evaluation.loss_kinds.cross_entropy import row_cross_entropy
+from tests.support.tensor_watch import TensorWatch
 
 CLASSES = 40_000
-
-
-class LargestTensor(TorchDispatchMode):
-    """Keeps the number of elements of the largest tensor that is made, views left out."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        given = {value.untyped_storage().data_ptr() for value in tree_leaves(args) if isinstance(value, torch.Tensor)}
-        for value in tree_leaves(result):
-            if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in given:
-                self.elements = max(self.elements, value.numel())
-        return result
 
 
 def logits_and_labels(rows=2, length=20, classes=CLASSES, scale=10.0):
@@ -66,10 +51,10 @@ def test_no_second_copy_of_the_logits_is_made(dtype, masked):
     elif masked == "every second":
         labels[:, ::2] = -100
     logits = logits.to(dtype)
-    with LargestTensor() as largest:
+    with TensorWatch() as watch:
         row_cross_entropy(logits, labels)
-    assert 0 < largest.elements <= cross_entropy.CPU_CHUNK_ELEMENTS
-    assert largest.elements < logits.numel() / 3
+    assert 0 < watch.largest <= cross_entropy.CPU_CHUNK_ELEMENTS
+    assert watch.largest < logits.numel() / 3
 
 
 @pytest.mark.parametrize("limit", [1, 7, 64, 1 << 20])
