@@ -80,8 +80,8 @@ def _autocast(precision: str | None, device_type: str) -> torch.autocast | None:
             return torch.autocast(device_type, dtype=dtype, enabled=dtype is not None, cache_enabled=False)
     except (UserWarning, RuntimeError) as error:
         raise ValueError(
-            f"eval_precision is {precision!r} on a {device_type!r} device, which cannot do it: {str(error).rstrip('.')}. Pass "
-            "eval_precision='fp32', or 'bf16' where the device has it."
+            f"eval_precision is {precision!r} on a {device_type!r} device, which cannot do it: "
+            f"{str(error).rstrip('.')}. Pass eval_precision='fp32', or 'bf16' where the device has it."
         ) from error
 
 
