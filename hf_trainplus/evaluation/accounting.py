@@ -39,9 +39,15 @@ class LossColumns:
 
 
 @dataclass(frozen=True)
-class _Batch:
-    positions: Array
-    real: Array
+class BatchLosses:
+    """What is known of one batch's losses.
+
+    Args:
+        own_loss: the batch's loss as the trainer computed it, or None.
+        rows: losses of the rows, or None where they are not known.
+        targets: (rows,) number of targets of each row.
+    """
+
     own_loss: torch.Tensor | None
     rows: ExampleLosses | None
     targets: torch.Tensor
@@ -50,14 +56,14 @@ class _Batch:
 class LossAccount:
     """Takes one batch after another and decides at the end, for all ranks alike, which losses count.
 
-    The rows' losses count only while they reproduce the batch's own loss to ``tolerance``, relative; this is checked
-    on the first batches of each evaluation. Otherwise every batch's own loss is weighted by its number of targets,
-    which is what the trainer itself reports, made independent of the number of rows in a batch.
+    The rows' losses count only while they reproduce the batch's own loss to ``tolerance``; this is checked on the
+    first batches of each evaluation. Otherwise every batch's own loss is weighted by its number of targets, which is
+    what the trainer itself reports, made independent of the number of rows in a batch.
 
     Args:
         kind: the loss formula of the model, or None when it is not known.
         label_names: keys of the labels in a batch.
-        tolerance: relative difference allowed between the rows' losses and the batch's own.
+        tolerance: difference allowed between the rows' losses and the batch's own.
         checked_batches: how many batches of an evaluation are checked.
     """
 
@@ -73,23 +79,27 @@ class LossAccount:
         self._label_names = list(label_names)
         self._tolerance = tolerance
         self._checked_batches = checked_batches
-        self._batches: list[_Batch] = []
-        self.reproduced = True
+        self._batches: list[tuple[Array, Array, BatchLosses]] = []
+        self._reproduced = True
 
-    def add(
-        self, positions: Array, real: Array, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any
-    ) -> None:
-        """Add the losses of one batch; ``outputs`` are what the model returned in it, the fitting one is searched."""
-        rows = self._row_losses(own_loss, outputs, inputs, len(real)) if self.reproduced else None
-        if own_loss is not None and rows is None:
-            self.reproduced = False
-        targets = rows.target_count if rows is not None else self._targets(inputs, len(real), own_loss is not None)
-        self._batches.append(_Batch(positions, real, own_loss, rows, targets))
+    def measure(self, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any, rows: int) -> BatchLosses:
+        """Find the losses of a batch's rows; nothing is kept, so that a batch can be run again.
 
-    def add_rows(self, positions: Array, real: Array, rows: ExampleLosses) -> None:
-        """Add losses that were computed a row at a time, with no batch's own loss to compare them with."""
-        own = rows.loss_sum.sum() / rows.target_count.sum().clamp(min=1)
-        self._batches.append(_Batch(positions, real, own, rows, rows.target_count))
+        Args:
+            own_loss: the batch's loss as the trainer computed it, or None.
+            outputs: what the model returned in it; the newest that fits counts.
+            inputs: the batch.
+            rows: number of its rows.
+        """
+        found = self._row_losses(own_loss, outputs, inputs, rows) if self._reproduced else None
+        targets = found.target_count if found is not None else self._targets(inputs, rows, own_loss is not None)
+        return BatchLosses(own_loss, found, targets)
+
+    def add(self, positions: Array, real: Array, losses: BatchLosses) -> None:
+        """Keep the losses of a batch."""
+        if losses.own_loss is not None and losses.rows is None:
+            self._reproduced = False
+        self._batches.append((positions, real, losses))
 
     def _row_losses(
         self, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any, rows: int
@@ -123,29 +133,32 @@ class LossAccount:
 
     def columns(self, ranks: Ranks) -> LossColumns:
         """Gather the columns of all ranks; fillers are left out."""
-        reproduced = not ranks.any(not self.reproduced)
-        local = self._local_columns(reproduced)
-        parts = ranks.gather((*local, self._has_loss()))
+        reproduced = not ranks.any(not self._reproduced)
+        has_loss = any(losses.own_loss is not None for _, _, losses in self._batches)
+        parts = ranks.gather((*self._local_columns(reproduced), has_loss))
         index, loss_sum, target_count = (np.concatenate([part[k] for part in parts]) for k in range(3))
         return LossColumns(index, loss_sum, target_count, reproduced, any(part[3] for part in parts))
 
-    def _has_loss(self) -> bool:
-        return any(batch.own_loss is not None for batch in self._batches)
-
     def _local_columns(self, reproduced: bool) -> tuple[Array, Array, Array]:
         columns: list[tuple[Array, Array, Array]] = []
-        for batch in self._batches:
-            counts = _floats(batch.targets)
-            if batch.own_loss is None:
+        for positions, real, losses in self._batches:
+            counts = _floats(losses.targets)
+            if losses.own_loss is None:
                 sums = np.zeros(len(counts))
-            elif reproduced and batch.rows is not None:
-                sums = _floats(batch.rows.loss_sum)
+            elif reproduced and losses.rows is not None:
+                sums = _floats(losses.rows.loss_sum)
             else:
-                sums = np.where(counts > 0, float(batch.own_loss) * counts, 0.0)
-            columns.append((batch.positions[batch.real], sums[batch.real], counts[batch.real]))
+                sums = np.where(counts > 0, float(losses.own_loss) * counts, 0.0)
+            columns.append((positions[real], sums[real], counts[real]))
         if not columns:
             return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
         return tuple(np.concatenate(column) for column in zip(*columns, strict=True))  # type: ignore[return-value]
+
+
+def of_rows(rows: ExampleLosses) -> BatchLosses:
+    """Return the losses of a batch whose rows' losses were computed themselves, with no batch's loss to compare."""
+    total = rows.target_count.sum().clamp(min=1)
+    return BatchLosses(rows.loss_sum.sum() / total, rows, rows.target_count)
 
 
 def _floats(values: torch.Tensor) -> Array:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from hf_trainplus.evaluation.accounting import LossAccount, LossColumns
+from hf_trainplus.evaluation.accounting import BatchLosses, LossAccount, LossColumns, of_rows
 from hf_trainplus.evaluation.capture import OutputCapture
+from hf_trainplus.evaluation.losses import ExampleLosses
+from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_backoff
 from hf_trainplus.evaluation.metric_rows import MetricColumns, MetricRows
 from hf_trainplus.evaluation.outputs import main_predictions
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
+from hf_trainplus.evaluation.windows import LoadedBatch
 from hf_trainplus.results import ExampleResults
 
 Array = npt.NDArray[Any]
@@ -61,6 +64,12 @@ class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked fo
     """Raised between two batches when a stop was asked for; such an evaluation reports nothing."""
 
 
+class _Outcome(NamedTuple):
+    losses: BatchLosses
+    predictions: Any
+    labels: Any
+
+
 @dataclass
 class EvaluationLoop:
     """One pass over rows that may arrive in any order.
@@ -71,34 +80,44 @@ class EvaluationLoop:
         step: runs the model on a batch.
         model: the model whose outputs are captured while ``step`` runs.
         account: takes the losses.
+        row_losses: computes the losses of a batch's rows without predictions, in place of ``step``; None from it
+            falls back to ``step``.
         collector: keeps predictions, labels and inputs; None to keep none.
         metrics: metrics that reduce predictions a batch at a time; None for none.
         reduce_predictions: applied to the predictions of a batch before they are kept.
         input_name: key of the inputs to keep, or None.
         wanted: further outputs to keep by name.
-        on_batch: called after every batch.
+        on_batch: called after every batch with its number of real rows.
         should_leave: asked before every batch, with one answer for all ranks; True leaves the evaluation.
+        precision: makes the context that batches run in.
+        limit: remembers how far batches had to be cut for lack of memory.
+        split: cuts a batch that does not fit in memory.
+        ranks: the processes that evaluate together.
         clock: seconds, monotonic.
     """
 
     step: PredictionStep
     model: torch.nn.Module
     account: LossAccount
+    row_losses: Callable[[Any], ExampleLosses | None] | None = None
     collector: RowCollector | None = None
     metrics: MetricRows | None = None
     reduce_predictions: Callable[[Any, Any], Any] | None = None
     input_name: str | None = None
     wanted: Sequence[str] = ()
-    on_batch: Callable[[], None] | None = None
+    on_batch: Callable[[int], None] | None = None
     should_leave: Callable[[], bool] | None = None
+    precision: Callable[[], AbstractContextManager[None]] = nullcontext
+    limit: BatchLimit = field(default_factory=BatchLimit)
+    split: Split | None = None
     ranks: Ranks = Ranks()
     clock: Callable[[], float] = time.monotonic
 
-    def run(self, batches: Iterable[tuple[Array, Array, Any]]) -> LoopOutput:
+    def run(self, batches: Iterable[LoadedBatch]) -> LoopOutput:
         """Run all batches.
 
         Args:
-            batches: (positions, real, batch): positions of the rows in the dataset, and which of them are no fillers.
+            batches: (positions, real, inputs): positions of the rows in the dataset, and which of them are no fillers.
 
         Raises:
             EvaluationLeft: a stop was asked for.
@@ -110,32 +129,54 @@ class EvaluationLoop:
             on_error.pop_all()
         return output
 
-    def _run(self, batches: Iterable[tuple[Array, Array, Any]]) -> LoopOutput:
+    def _run(self, batches: Iterable[LoadedBatch]) -> LoopOutput:
         start, count = self.clock(), 0
-        with torch.no_grad(), OutputCapture(self.model) as capture:
-            for positions, real, batch in batches:
-                if self.should_leave is not None and self.should_leave():
-                    raise EvaluationLeft(f"left after {count} batches")
-                self._run_batch(positions, real, batch, capture)
+        with torch.no_grad(), self.precision(), OutputCapture(self.model) as capture:
+            done = run_with_backoff(
+                self._until_left(batches),
+                lambda batch: self._run_batch(batch, capture),
+                self.limit,
+                split=self.split,
+                agree=self.ranks.any if self.ranks.size > 1 else None,
+            )
+            for batch, outcome in done:
+                self._keep(batch, outcome)
                 count += 1
                 if self.on_batch is not None:
-                    self.on_batch()
+                    self.on_batch(int(batch.real.sum()))
         return self._finish(count, start)
 
-    def _run_batch(self, positions: Array, real: Array, batch: Any, capture: OutputCapture) -> None:
-        loss, logits, labels = self.step(dict(batch) if isinstance(batch, dict) else batch)
+    def _until_left(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
+        for count, batch in enumerate(batches):
+            if self.should_leave is not None and self.should_leave():
+                raise EvaluationLeft(f"left after {count} batches")
+            yield batch
+
+    def _run_batch(self, batch: LoadedBatch, capture: OutputCapture) -> _Outcome:
+        capture.take()
+        inputs, rows = batch.inputs, len(batch.real)
+        if self.row_losses is not None:
+            found = self.row_losses(inputs)
+            if found is not None:
+                return _Outcome(of_rows(found), None, None)
+        loss, logits, labels = self.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
         outputs = capture.take()
-        self.account.add(positions, real, loss, outputs, batch)
+        losses = self.account.measure(loss, outputs, inputs, rows)
         if self.collector is None and self.metrics is None:
-            return
-        predictions = main_predictions(logits, outputs, rows=len(real), wanted=self.wanted)
+            return _Outcome(losses, None, None)
+        predictions = main_predictions(logits, outputs, rows=rows, wanted=self.wanted)
         if self.reduce_predictions is not None and predictions is not None:
             predictions = self.reduce_predictions(predictions, labels)
-        if self.metrics is not None and predictions is not None and labels is not None:
-            self.metrics.add(positions[real], real, predictions, labels)
+        return _Outcome(losses, predictions, labels)
+
+    def _keep(self, batch: LoadedBatch, outcome: _Outcome) -> None:
+        positions, real, inputs = batch
+        self.account.add(positions, real, outcome.losses)
+        if self.metrics is not None and outcome.predictions is not None and outcome.labels is not None:
+            self.metrics.add(positions[real], real, outcome.predictions, outcome.labels)
         if self.collector is not None:
-            inputs = batch.get(self.input_name) if self.input_name else None
-            self.collector.add(positions[real], (predictions, labels, inputs), real)
+            kept = inputs.get(self.input_name) if self.input_name else None
+            self.collector.add(positions[real], (outcome.predictions, outcome.labels, kept), real)
 
     def _finish(self, count: int, start: float) -> LoopOutput:
         columns = self.account.columns(self.ranks)

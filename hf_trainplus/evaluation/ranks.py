@@ -45,7 +45,13 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Say whether the flag is set on at least one rank."""
-        return any(self.gather(bool(flag)))
+        if self.size == 1:
+            return bool(flag)
+        # one small tensor: this is asked before every batch, where a pickled object would cost more than it says
+        device = torch.device("cpu") if torch.distributed.get_backend() == "gloo" else torch.device("cuda")
+        told = torch.tensor([int(flag)], dtype=torch.int32, device=device)
+        torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
+        return bool(told.item())
 
     def from_first(self, value: T) -> T:
         """Return the value of rank 0."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from hf_trainplus import _upstream as upstream
 from hf_trainplus.evaluation.batching import plan_batches
 from hf_trainplus.evaluation.lengths import row_lengths
 from hf_trainplus.evaluation.loading import PlannedLoader
+from hf_trainplus.evaluation.memory_backoff import BatchLimit
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.streaming import StreamLoader
 from hf_trainplus.evaluation.tasks import LoaderSettings
-from hf_trainplus.evaluation.windows import WindowSizes
+from hf_trainplus.evaluation.windows import LoadedBatch, WindowSizes
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class BatchSource:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
+        self.limit = BatchLimit()
 
     def of(
         self,
@@ -52,7 +54,7 @@ class BatchSource:
         *,
         rows_are_independent: bool,
         ids: npt.NDArray[np.int64] | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[LoadedBatch]:
         """Return this rank's batches of the dataset: (positions, real, batch).
 
         Args:
@@ -62,7 +64,7 @@ class BatchSource:
             ids: positions of the rows to run; None for all.
         """
         kept = self._keep(source, ranks)
-        size = self._trainer.args.eval_batch_size
+        size = self.limit.lowered(self._trainer.args.eval_batch_size)
         sizes = WindowSizes(batch_size=size, window_rows=None if rows_are_independent else size)
         if isinstance(kept.loader, StreamLoader):
             return kept.loader.run(sizes)
@@ -110,6 +112,11 @@ class BatchSource:
             most=lambda value: max(ranks.gather(value)),
         )
         return _Kept(source.dataset, stream, None)
+
+    def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
+        """Return what reads rows of the dataset again, or None for a stream, which cannot be read again."""
+        kept = self._kept.get((id(source.dataset), source.description))
+        return kept.loader.fetch if kept is not None and isinstance(kept.loader, PlannedLoader) else None
 
     def close(self) -> None:
         """Close every kept loader and its workers."""

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from transformers.trainer_pt_utils import find_batch_size
 
 from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.evaluation.windows import LoadedBatch
 
 Array = npt.NDArray[Any]
 
 
-def foreign_batches(loader: Iterable[Any], ranks: Ranks) -> Iterator[tuple[Array, Array, Any]]:
+def foreign_batches(loader: Iterable[Any], ranks: Ranks) -> Iterator[LoadedBatch]:
     """Number the rows of a foreign loader by arrival: batch by batch, within a batch rank by rank.
 
     Rows that Accelerate repeats to fill the last batch are marked as fillers, by the remainder that its loader states.
@@ -37,5 +38,5 @@ def foreign_batches(loader: Iterable[Any], ranks: Ranks) -> Iterator[tuple[Array
         last = bool(getattr(loader, "end_of_dataloader", False)) and remainder > 0
         within = np.arange(before, before + rows)
         real = within < remainder if last and ranks.size > 1 else np.ones(rows, dtype=bool)
-        yield seen + within, real, batch
+        yield LoadedBatch(seen + within, real, batch)
         seen += min(sum(counts), remainder) if last and ranks.size > 1 else sum(counts)
