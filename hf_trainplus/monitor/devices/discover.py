@@ -27,10 +27,26 @@ class OpenDevices:
     trust: dict[int, UseTrust] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
+    limit: int | None = None
+
     @property
     def devices(self) -> tuple[Device, ...]:
         """The visible devices in logical order."""
-        return () if self.source is None else self.source.devices
+        devices = () if self.source is None else self.source.devices
+        return tuple(device for device in devices if self.limit is None or device.info.index < self.limit)
+
+    def keep_first(self, count: int) -> None:
+        """Leave out logical indices from ``count`` on: devices that the ``count`` local processes do not drive.
+
+        Where each process sees fewer devices than there are processes, the others' cannot be read from this one, and
+        one notice says so.
+        """
+        self.limit = count
+        if self.source is not None and len(self.source.devices) < count:
+            self.notices.append(
+                f"{len(self.source.devices)} of {count} devices are monitored: each process sees only its own; start "
+                "them without a CUDA_VISIBLE_DEVICES of their own to have all."
+            )
 
     def drain_notices(self) -> list[str]:
         """Return the warnings not yet reported."""
