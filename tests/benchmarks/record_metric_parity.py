@@ -2,7 +2,7 @@
 
 The scripts are read from a copy outside the project; nothing of them is kept here but the values that they return:
 
-    python tests/benchmarks/record_metric_parity.py COPY/metrics NMT_COPY/nmt/scripts/bleu.py \
+    python -m tests.benchmarks.record_metric_parity COPY/metrics NMT_COPY/nmt/scripts/bleu.py \
         --commit COMMIT_OF_EVALUATE --nmt-commit COMMIT_OF_NMT
 """
 
@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from parity_inputs import CASES, TEXTS, make_inputs
+from tests.benchmarks.parity_inputs import CASES, TEXTS, make_inputs
 
 LIBRARIES = ("evaluate", "numpy", "scikit-learn", "scipy", "seqeval", "sacrebleu", "rouge-score", "jiwer")
 OUTPUT = Path(__file__).parents[1] / "evaluation" / "metric_parity.json"
