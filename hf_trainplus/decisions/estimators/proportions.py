@@ -45,7 +45,8 @@ def wilson_interval(successes: int, n: int, *, n_total: int | None = None, confi
         raise ValueError(f"{successes} successes of {n} rows; allowed are whole numbers with 0 <= successes <= n >= 1.")
     column = (np.arange(n) < successes).astype(np.float64)
     design = SampleDesign.simple(n, n_total)
-    return share_estimate(column, design, linearized_variance(column - column.mean(), design), confidence)
+    variance = linearized_variance(column - column.mean(), design, counted=True)
+    return share_estimate(column, design, variance, confidence)
 
 
 def share_estimate(column: Float64Array, design: SampleDesign, variance: Variance, confidence: float) -> Estimate:
@@ -104,10 +105,10 @@ def effective_rows(unit_variance: float, error: SamplingError, design: SampleDes
         A number of rows, infinite when nothing is open, NaN when the error cannot be known.
     """
     independent = design.clusters is None and len(design.counts) == 1
-    if not independent and error.variance > 0 and unit_variance > 0:
-        return unit_variance / error.variance
     if not independent and not error.known:
         return math.nan
+    if not independent and error.variance > 0 and unit_variance > 0:
+        return unit_variance / error.variance
     total = design.n_total
     unseen = (total - design.n) / max(total - 1, 1) if for_set and total is not None else 1.0
     units = design.effective_n if design.clusters is None else float(len(np.unique(design.clusters)))

@@ -24,9 +24,13 @@ class Variance:
     of_set: SamplingError
     of_population: SamplingError
 
+    def symmetric(self) -> Variance:
+        """Return the same variances with the skewness left alone."""
+        return Variance(self.of_set.symmetric(), self.of_population.symmetric())
+
 
 def linearized_variance(
-    influence: Float64Array, design: SampleDesign, *, spread: Float64Array | None = None
+    influence: Float64Array, design: SampleDesign, *, spread: Float64Array | None = None, counted: bool = False
 ) -> Variance:
     """Variance of ``sum(w * influence) / sum(w)``, with the finite-population correction in every stratum.
 
@@ -38,6 +42,8 @@ def linearized_variance(
         spread: (n,) standard deviation expected in the row's stratum, >= 0, known before the draw; a stratum's variance
             is then shrunk toward this shape, which keeps strata where nothing was seen to vary from counting as
             certain. None takes each stratum's own variance.
+        counted: True for scores of few values (right or wrong), of which a small stratum often shows one only; its
+            variance is then pulled toward the overall one.
 
     Returns:
         The variances, with their degrees of freedom and skewness.
@@ -56,7 +62,9 @@ def linearized_variance(
         return Variance(SamplingError.none() if design.exact else SamplingError.unknown(), SamplingError.unknown())
     if design.clusters is not None and design.clusters_total is not None:
         return Variance(*drawn_clusters_error(influence, design, design.clusters, design.clusters_total))
-    of_set = SamplingError.none() if design.exact else stratified_error(influence, design, spread)
+    of_set = (
+        SamplingError.none() if design.exact else stratified_error(influence, design, spread=spread, counted=counted)
+    )
     if design.clusters is None:
         return Variance(of_set, _independent_population(influence, design, of_set))
     return Variance(of_set, population_clusters_error(influence, design, design.clusters, of_set))
