@@ -12,10 +12,12 @@ from hf_trainplus.decisions.strategies.drawing import draw_strata
 from hf_trainplus.decisions.strategies.label_values import ClassLabels
 from hf_trainplus.decisions.strategies.stratified import mean_by_stratum
 from hf_trainplus.decisions.strategies.subset_value import Subset
-from hf_trainplus.results import ExampleResults, Float64Array
+from hf_trainplus.results import ExampleResults, Float64Array, Int64Array
 
 _ROWS_A_STRATUM = 4  # fewer leave no variance to see
 _LEAST_LOSS_DEVIATION = 0.02
+_CUT_REACH = 0.3  # of a stratum
+_CLEAR_GAP = 0.05  # of the probability that the model gives the truth; losses without a gap are far closer
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class DifficultyStrategy:
 
 
 def loss_strata(loss: npt.ArrayLike, strata: int) -> ClassLabels:
-    """Cut rows into strata of equal size by loss; rows with NaN or infinite loss are a last stratum of their own.
+    """Cut rows into strata of about equal size by loss; rows with NaN or infinite loss are a last stratum of their own.
+
+    A cut moves by up to 30 % of a stratum to a clear gap in the losses. A stratum that holds a few rows from beyond a
+    gap looks uniform in most samples: on a model that always predicts one class, intervals then covered 73 %.
 
     Args:
         loss: (N,) loss of each row.
@@ -79,12 +84,26 @@ def loss_strata(loss: npt.ArrayLike, strata: int) -> ClassLabels:
         raise ValueError(f"strata is {strata}; allowed are whole numbers >= 1.")
     column = np.asarray(loss, dtype=np.float64)
     finite = np.isfinite(column)
-    ranks = np.empty(int(finite.sum()), np.int64)
-    ranks[np.argsort(column[finite], kind="stable")] = np.arange(len(ranks))
-    count = min(strata, max(len(ranks), 1))
+    order = np.argsort(column[finite], kind="stable")
+    count = min(strata, max(len(order), 1))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
     codes = np.full(len(column), count, np.uint16)
-    codes[finite] = ranks * count // max(len(ranks), 1)
+    codes[finite] = np.searchsorted(_cuts(column[finite][order], count), ranks, side="right")
     return ClassLabels(codes, count + int(not finite.all()), "bin")
+
+
+def _cuts(ascending: Float64Array, count: int) -> Int64Array:
+    """First rank of each stratum but the easiest."""
+    even = np.round(np.arange(1, count) * len(ascending) / count).astype(np.int64)
+    reach = int(_CUT_REACH * len(ascending) / count)
+    gaps = np.diff(1 - np.exp(-np.maximum(ascending, 0.0)))
+    for at, cut in enumerate(even):
+        start = max(int(cut) - 1 - reach, 0)
+        nearby = gaps[start : int(cut) + reach]
+        if len(nearby) and float(nearby.max()) > _CLEAR_GAP:
+            even[at] = start + int(np.argmax(nearby)) + 1
+    return even
 
 
 def expected_loss_deviation(loss: npt.ArrayLike) -> Float64Array:
