@@ -33,6 +33,41 @@ class PlusTrainingArguments(TrainingArguments):
         (0.95, 0.1, False)
     """
 
+    eval_mode: str = field(
+        default="full",
+        metadata={
+            "help": "Evaluation during training: full (all rows), subset (fixed representative rows), or race (the "
+            "fewest rows that settle each decision)."
+        },
+    )
+    eval_subset_size: float | None = field(
+        default=None,
+        metadata={
+            "help": "Rows of eval_mode=subset, and the limit of a stream: a number of rows, or a fraction below 1."
+        },
+    )
+    eval_subset_strategy: str = field(
+        default="stratified",
+        metadata={"help": "How the subset is drawn: stratified, random, diversity or difficulty."},
+    )
+    eval_label_column: str | None = field(
+        default=None, metadata={"help": "Column whose values are the strata (None: label or labels)."}
+    )
+    eval_group_columns: str | None = field(
+        default=None, metadata={"help": "Columns, with commas, by which metrics are sliced."}
+    )
+    eval_cluster_column: str | None = field(
+        default=None, metadata={"help": "Column that says which rows belong together, for standard errors."}
+    )
+    eval_race_strict: bool = field(
+        default=False, metadata={"help": "Race with bound 4.0 in place of 3.5 standard errors."}
+    )
+    eval_tolerance: float = field(
+        default=0.0,
+        metadata={
+            "help": "Regret allowed in a race, in standard errors of the full-set metric; 0 keeps the stock decision."
+        },
+    )
     eval_predictions: str | None = field(
         default=None,
         metadata={"help": "What an ordinary compute_metrics function is given: argmax or logits (None: inferred)."},
@@ -49,9 +84,6 @@ class PlusTrainingArguments(TrainingArguments):
     )
     eval_precision: str | None = field(
         default=None, metadata={"help": "Autocast in evaluation only: bf16, fp16 or fp32; the weights are not cast."}
-    )
-    eval_subset_size: float | None = field(
-        default=None, metadata={"help": "Rows of an evaluation subset: a number of rows, or a fraction below 1."}
     )
     on_eval_error: str = field(
         default="raise",

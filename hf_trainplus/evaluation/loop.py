@@ -16,7 +16,8 @@ from hf_trainplus.evaluation.accounting import BatchLosses, LossAccount, LossCol
 from hf_trainplus.evaluation.capture import OutputCapture
 from hf_trainplus.evaluation.losses import ExampleLosses
 from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_backoff
-from hf_trainplus.evaluation.metric_rows import MetricColumns, MetricRows
+from hf_trainplus.evaluation.metric_rows import MetricColumns
+from hf_trainplus.evaluation.metrics.adapters import MetricReducer
 from hf_trainplus.evaluation.outputs import main_predictions
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
@@ -67,6 +68,7 @@ class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked fo
 class _Outcome(NamedTuple):
     losses: BatchLosses
     predictions: Any
+    collected: Any
     labels: Any
 
 
@@ -84,7 +86,8 @@ class EvaluationLoop:
             falls back to ``step``.
         collector: keeps predictions, labels and inputs; None to keep none.
         metrics: metrics that reduce predictions a batch at a time; None for none.
-        reduce_predictions: applied to the predictions of a batch before they are kept.
+        reduce_predictions: applied to the predictions of a batch first, for metrics and collector alike.
+        reduce_collected: applied to what is left of them before it is collected.
         input_name: key of the inputs to keep, or None.
         wanted: further outputs to keep by name.
         on_batch: called after every batch with its number of real rows.
@@ -101,8 +104,9 @@ class EvaluationLoop:
     account: LossAccount
     row_losses: Callable[[Any], ExampleLosses | None] | None = None
     collector: RowCollector | None = None
-    metrics: MetricRows | None = None
+    metrics: MetricReducer | None = None
     reduce_predictions: Callable[[Any, Any], Any] | None = None
+    reduce_collected: Callable[[Any, Any], Any] | None = None
     input_name: str | None = None
     wanted: Sequence[str] = ()
     on_batch: Callable[[int], None] | None = None
@@ -158,25 +162,29 @@ class EvaluationLoop:
         if self.row_losses is not None:
             found = self.row_losses(inputs)
             if found is not None:
-                return _Outcome(of_rows(found), None, None)
+                return _Outcome(of_rows(found), None, None, None)
         loss, logits, labels = self.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
         outputs = capture.take()
         losses = self.account.measure(loss, outputs, inputs, rows)
         if self.collector is None and self.metrics is None:
-            return _Outcome(losses, None, None)
+            return _Outcome(losses, None, None, None)
         predictions = main_predictions(logits, outputs, rows=rows, wanted=self.wanted)
         if self.reduce_predictions is not None and predictions is not None:
             predictions = self.reduce_predictions(predictions, labels)
-        return _Outcome(losses, predictions, labels)
+        collected = None
+        if self.collector is not None:
+            reduced = self.reduce_collected is not None and predictions is not None
+            collected = self.reduce_collected(predictions, labels) if reduced else predictions  # type: ignore[misc]
+        return _Outcome(losses, predictions if self.metrics is not None else None, collected, labels)
 
     def _keep(self, batch: LoadedBatch, outcome: _Outcome) -> None:
         positions, real, inputs = batch
         self.account.add(positions, real, outcome.losses)
-        if self.metrics is not None and outcome.predictions is not None and outcome.labels is not None:
+        if self.metrics is not None:
             self.metrics.add(positions[real], real, outcome.predictions, outcome.labels)
         if self.collector is not None:
             kept = inputs.get(self.input_name) if self.input_name else None
-            self.collector.add(positions[real], (outcome.predictions, outcome.labels, kept), real)
+            self.collector.add(positions[real], (outcome.collected, outcome.labels, kept), real)
 
     def _finish(self, count: int, start: float) -> LoopOutput:
         columns = self.account.columns(self.ranks)

@@ -21,6 +21,8 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
         ValueError: a value is not one of the allowed ones.
     """
     one_of(args, "eval_predictions", ("argmax", "logits"), optional=True)
+    one_of(args, "eval_mode", ("full", "subset", "race"))
+    one_of(args, "eval_subset_strategy", ("stratified", "random", "diversity", "difficulty"))
     one_of(args, "eval_precision", ("bf16", "fp16", "fp32"), optional=True)
     one_of(args, "on_eval_error", ("raise", "continue"))
     one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
@@ -28,8 +30,19 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
         raise ValueError(
             f"eval_confidence={args.eval_confidence!r}; allowed are numbers between 0 and 1, e.g. eval_confidence=0.95."
         )
+    if not args.eval_tolerance >= 0:
+        raise ValueError(
+            f"eval_tolerance={args.eval_tolerance!r}; allowed are numbers >= 0, in standard errors of the full-set "
+            "metric, e.g. eval_tolerance=0.25; 0 keeps the stock decision."
+        )
+    args.eval_group_columns = read_names(args.eval_group_columns)
     args.eval_tokens_per_batch = read_tokens_per_batch(args.eval_tokens_per_batch)
     args.eval_subset_size = read_size("eval_subset_size", args.eval_subset_size)
+    if args.eval_mode == "subset" and args.eval_subset_size is None:
+        raise ValueError(
+            "eval_mode='subset' needs a size and eval_subset_size=None was given; allowed are a number of rows or a "
+            "fraction, e.g. eval_subset_size=512."
+        )
 
 
 def one_of(args: object, name: str, allowed: Sequence[str], *, optional: bool = False) -> None:
@@ -83,6 +96,18 @@ def read_size(name: str, value: Any) -> int | float | None:
     raise ValueError(
         f"{name}={value!r}; allowed are a whole number of rows >= 1 or a fraction between 0 and 1, e.g. {name}=512."
     )
+
+
+def read_names(value: Any) -> Any:
+    """Return a list of column names from a list or from text with commas; None stays None.
+
+    Example:
+        >>> read_names("topic, source"), read_names(None)
+        (['topic', 'source'], None)
+    """
+    if value is None or isinstance(value, (list, tuple)):
+        return None if value is None else list(value)
+    return [name.strip() for name in str(value).split(",") if name.strip()]
 
 
 def refuse_wrong_base_order(cls: type, plus: type, stock: type) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hf_trainplus.decisions.estimate import Estimate, estimate
+from hf_trainplus.decisions.estimate import Estimate, SampleDesign, estimate, smooth_interval
+from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
+from hf_trainplus.results import ExampleResults, Float64Array
 
 
 def logged_metrics(
-    output: LoopOutput, returned: Mapping[str, Any], prefix: str, *, total: int, confidence: float
+    output: LoopOutput,
+    returned: Mapping[str, Any],
+    prefix: str,
+    *,
+    total: int,
+    confidence: float,
+    smooth: Mapping[str, Callable[[Float64Array], Any]] | None = None,
+    subset: Subset | None = None,
+    cluster: str | None = None,
 ) -> tuple[dict[str, float | int], list[str]]:
     """Return what one evaluation logs, and the keys that are no single numbers.
 
@@ -21,6 +31,9 @@ def logged_metrics(
         prefix: put before every key, e.g. ``eval`` or ``eval_a``.
         total: rows in the dataset.
         confidence: level of the intervals.
+        smooth: metric -> its value as a function of totals of the rows' statistics.
+        subset: how the rows were drawn; None when they are the whole set.
+        cluster: group column whose rows belong together, for standard errors; None for independent rows.
 
     Logged keys (``P`` is the prefix):
 
@@ -39,12 +52,17 @@ def logged_metrics(
     safe = json_safe_metrics(plain, prefix)
     metrics: dict[str, float | int] = dict(safe.values)
     results = output.results
+    options: dict[str, Any] = {"confidence": confidence, "subset": subset, "clusters": cluster}
     if output.has_loss and results.loss is not None:
-        metrics[f"{prefix}_loss"] = results.loss
-        _add_interval(metrics, f"{prefix}_loss", estimate(results, "loss", confidence=confidence))
+        _add(metrics, f"{prefix}_loss", estimate(results, "loss", **options))
+        if f"{prefix}_perplexity" in metrics:
+            _add(metrics, f"{prefix}_perplexity", estimate(results, "perplexity", **options))
     for name in results.scores:
-        if f"{prefix}_{name}" in metrics:
-            _add_interval(metrics, f"{prefix}_{name}", estimate(results, name, confidence=confidence))
+        _add(metrics, f"{prefix}_{name}", estimate(results, name, **options))
+    for name, value in (smooth or {}).items():
+        if name in results.statistics and name not in results.scores:
+            found = _smooth(results, name, value, confidence, subset, cluster)
+            _add(metrics, f"{prefix}_{name}", found)
     metrics[f"{prefix}_examples"] = len(results)
     metrics[f"{prefix}_examples_total"] = total
     metrics[f"{prefix}_targets"] = int(round(float(results.target_count.sum())))
@@ -55,7 +73,28 @@ def logged_metrics(
     return metrics, safe.left_out
 
 
-def _add_interval(metrics: dict[str, float | int], key: str, found: Estimate) -> None:
+def _smooth(
+    results: ExampleResults,
+    name: str,
+    value: Callable[[Float64Array], Any],
+    confidence: float,
+    subset: Subset | None,
+    cluster: str | None,
+) -> Estimate:
+    clusters = None if cluster is None else results.groups[cluster]
+    rows = len(results)
+    design = SampleDesign.simple(rows, clusters=clusters)
+    if subset is not None:
+        design = subset.design_of(results.index, clusters=clusters)
+    return smooth_interval(
+        results.statistics[name], lambda totals: float(value(totals)), design=design, confidence=confidence
+    )
+
+
+def _add(metrics: dict[str, float | int], key: str, found: Estimate) -> None:
+    """Log a value with its interval; a value that is not finite stays as it was computed, with no interval."""
+    if found.value is not None and (key not in metrics or not found.exact):
+        metrics[key] = found.value
     if found.ci_low is not None and found.ci_high is not None:
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = found.ci_low, found.ci_high
     metrics[f"{key}_exact"] = float(found.exact)

@@ -1,60 +1,71 @@
-"""Metric objects that stand where upstream takes a metric function."""
+"""The metrics of a trainer: functions and objects of any origin that stand where upstream takes ``compute_metrics``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hf_trainplus.evaluation.metrics.adapters import CollectedMetric, StreamingMetric, as_metric
 from hf_trainplus.evaluation.metrics.base import Metric
-from hf_trainplus.results import ExampleResults
+
+if TYPE_CHECKING:
+    from transformers import Trainer
 
 OF_LOSSES = "losses"
 
 
-def metric_objects(compute_metrics: Any) -> list[Metric]:
-    """Return the metric objects that were passed as ``compute_metrics``: one, or a list of them; none for a function.
+class TrainerMetrics:
+    """What a trainer was given as ``compute_metrics``: nothing, one metric, or a list of them.
+
+    Args:
+        trainer: its ``compute_metrics``, tokenizer and arguments count.
+        model: the model itself, whose configuration names the labels.
 
     Raises:
-        TypeError: a list that holds something else.
-
-    Example:
-        >>> metric_objects(len)
-        []
+        TypeError: something that is no metric.
+        ValueError: an object that lacks something that it needs.
     """
-    if isinstance(compute_metrics, Metric):
-        return [compute_metrics]
-    if not isinstance(compute_metrics, (list, tuple)):
-        return []
-    for metric in compute_metrics:
-        if not isinstance(metric, Metric):
-            raise TypeError(
-                f"compute_metrics was given a list that holds {type(metric).__name__}; allowed are metric objects, "
-                'e.g. compute_metrics=[load_metric("accuracy"), load_metric("f1", average="macro")], or one function.'
+
+    def __init__(self, trainer: Trainer, model: Any) -> None:
+        given = trainer.compute_metrics
+        self.given = given
+        items = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+        config = getattr(model, "config", None)
+        names = getattr(config, "id2label", None)
+        processing = trainer.processing_class
+        metrics = [
+            as_metric(
+                item,
+                eval_predictions=getattr(trainer.args, "eval_predictions", None),
+                batch_eval_metrics=trainer.args.batch_eval_metrics,
+                num_labels=getattr(config, "num_labels", None),
+                label_names=[names[k] for k in sorted(names)] if isinstance(names, dict) else None,
+                tokenizer=processing if hasattr(processing, "batch_decode") else None,
             )
-    return list(compute_metrics)
+            for item in items
+        ]
+        self.own: list[Metric] = [item for item in items if isinstance(item, Metric)]
+        self.collected = [metric for metric in metrics if isinstance(metric, CollectedMetric)]
+        streaming = [metric for metric in metrics if isinstance(metric, StreamingMetric)]
+        self.streaming = [metric for metric in streaming if metric.form != OF_LOSSES]
+        self.of_losses = [metric for metric in streaming if metric.form == OF_LOSSES]
 
+    def reduce(self, predictions: Any, labels: Any) -> Any:
+        """Reduce the predictions of a batch to what the collected metrics need, one item a metric."""
+        return tuple(metric.reduce(predictions, labels) for metric in self.collected)
 
-def bind_metrics(metrics: Sequence[Metric], model: Any, processing_class: Any) -> None:
-    """Tell metrics what the model's configuration knows: its labels, and how to decode ids."""
-    config = getattr(model, "config", None)
-    names = getattr(config, "id2label", None)
-    labels = [names[k] for k in sorted(names)] if isinstance(names, dict) else None
-    tokenizer = processing_class if hasattr(processing_class, "batch_decode") else None
-    for metric in metrics:
-        metric.bind(num_labels=getattr(config, "num_labels", None), label_names=labels, tokenizer=tokenizer)
+    def of_rows(self, predictions: Sequence[Any], labels: Any, inputs: Any, losses: Any) -> dict[str, Any]:
+        """Compute the collected metrics from reduced predictions, one item a metric."""
+        found: dict[str, Any] = {}
+        for metric, reduced in zip(self.collected, predictions, strict=True):
+            found |= metric.compute_rows(reduced, labels, inputs, losses)
+        return found
 
-
-def by_prediction(metrics: Sequence[Metric]) -> list[Metric]:
-    """Keep the metrics that need predictions."""
-    return [metric for metric in metrics if metric.form != OF_LOSSES]
-
-
-def metrics_of_losses(metrics: Sequence[Metric], results: ExampleResults) -> dict[str, float]:
-    """Compute the metrics that are functions of the losses alone, such as perplexity."""
-    found: dict[str, float] = {}
-    for metric in metrics:
-        if metric.form == OF_LOSSES:
+    def from_losses(self, loss_sum: Any, target_count: Any) -> dict[str, Any]:
+        """Compute the metrics that are functions of the losses alone, such as perplexity."""
+        found: dict[str, Any] = {}
+        for metric in self.of_losses:
             metric.reset()
-            metric.update(results.loss_sum, results.target_count)
+            metric.update(loss_sum, target_count)
             found |= metric.compute()
-    return found
+        return found

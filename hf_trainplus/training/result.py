@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
+from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus.evaluation.loop import LoopOutput
+from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training.logged import logged_metrics
-from hf_trainplus.training.metric_objects import metric_objects, metrics_of_losses
 
 if TYPE_CHECKING:
-    from transformers import Trainer
+    from hf_trainplus.training.runner import EvaluationRunner, Request
 
 
-def result_of(
-    trainer: Trainer, output: LoopOutput, loader: Any, prefix: str, say_once: Callable[[str], None]
-) -> EvalLoopOutput:
+def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, prefix: str) -> EvalLoopOutput:
     """Compute the metrics of an evaluation and name what cannot be logged, once."""
-    returned = agreed_metrics(trainer, output)
-    dataset = getattr(loader, "dataset", None)
-    total = len(dataset) if hasattr(dataset, "__len__") else len(output.results)
-    confidence = getattr(trainer.args, "eval_confidence", 0.95)
-    metrics, left_out = logged_metrics(output, returned, prefix, total=total, confidence=confidence)
+    returned = agreed_metrics(runner, output, request)
+    args, dataset = runner.trainer.args, getattr(request.loader, "dataset", None)
+    metrics, left_out = logged_metrics(
+        output,
+        returned,
+        prefix,
+        total=len(dataset) if hasattr(dataset, "__len__") else len(output.results),
+        confidence=getattr(args, "eval_confidence", 0.95),
+        smooth={metric.primary: metric.primary_from_totals for metric in runner.own_metrics(AdditiveMetric)},
+        subset=request.subset,
+        cluster=getattr(args, "eval_cluster_column", None),
+    )
     if left_out:
-        say_once(f"kept out of the logs, since they are no single numbers: {', '.join(left_out)}")
+        runner.say_once(f"kept out of the logs, since they are no single numbers: {', '.join(left_out)}")
     return EvalLoopOutput(
-        predictions=output.predictions, label_ids=output.labels, metrics=metrics, num_samples=len(output.results)
+        predictions=output.predictions if request.predicting else None,
+        label_ids=output.labels if request.predicting else None,
+        metrics=metrics,
+        num_samples=len(output.results),
     )
 
 
-def agreed_metrics(trainer: Trainer, output: LoopOutput) -> dict[str, Any]:
+def agreed_metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
     """Compute metrics on every rank from the same rows; an error on one rank is an error on all.
 
     Raises:
@@ -42,7 +49,7 @@ def agreed_metrics(trainer: Trainer, output: LoopOutput) -> dict[str, Any]:
     """
     ranks, returned, error = Ranks.current(), {}, None
     try:
-        returned = _metrics(trainer, output)
+        returned = _metrics(runner, output, request)
     except Exception as caught:
         error = caught
     reasons = [reason for reason in ranks.gather(None if error is None else repr(error)) if reason is not None]
@@ -53,16 +60,16 @@ def agreed_metrics(trainer: Trainer, output: LoopOutput) -> dict[str, Any]:
     return returned
 
 
-def _metrics(trainer: Trainer, output: LoopOutput) -> dict[str, Any]:
-    function = trainer.compute_metrics
-    objects = metric_objects(function)
-    if objects:
-        return {**output.metrics, **metrics_of_losses(objects, output.results)}
-    if function is None or output.predictions is None or output.labels is None:
-        return {}
-    extras: dict[str, Any] = {}
-    if "inputs" in trainer.args.include_for_metrics:
-        extras["inputs"] = output.inputs
-    if "loss" in trainer.args.include_for_metrics:
-        extras["losses"] = output.results.loss_sum / np.maximum(output.results.target_count, 1)
-    return dict(function(EvalPrediction(predictions=output.predictions, label_ids=output.labels, **extras)))
+def _metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
+    metrics = runner.metrics_of(runner.trainer.model)
+    results = output.results
+    found = {**output.metrics, **metrics.from_losses(results.loss_sum, results.target_count)}
+    if not metrics.collected or output.predictions is None or output.labels is None:
+        return found
+    predictions = output.predictions
+    if request.predicting:
+        predictions = metrics.reduce(predictions, output.labels)
+    losses = None
+    if "loss" in runner.trainer.args.include_for_metrics:
+        losses = results.loss_sum / np.maximum(results.target_count, 1)
+    return found | metrics.of_rows(predictions, output.labels, output.inputs, losses)

@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import LossKind, find_loss_kind
 from hf_trainplus.evaluation.memory_backoff import split_batch
-from hf_trainplus.evaluation.metric_rows import MetricRows
+from hf_trainplus.evaluation.metrics.adapters import MetricReducer
+from hf_trainplus.evaluation.metrics.base import Metric
 from hf_trainplus.evaluation.precision import evaluation_autocast
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector, spool_folder_from_environment
@@ -27,12 +29,14 @@ from hf_trainplus.evaluation.windows import LoadedBatch
 from hf_trainplus.training.batches import BatchSource
 from hf_trainplus.training.foreign_batches import foreign_batches
 from hf_trainplus.training.labels import labels_in_batch
-from hf_trainplus.training.metric_objects import bind_metrics, by_prediction, metric_objects
+from hf_trainplus.training.metric_objects import TrainerMetrics
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
     from transformers import Trainer
+
+M = TypeVar("M", bound=Metric)
 
 LOSSES_NOT_PER_ROW = (
     "the losses of single rows are not known here (they do not reproduce the loss that the trainer computes), so each "
@@ -50,6 +54,7 @@ class Request:
         predicting: predictions are handed back to the caller.
         ignore_keys: outputs of the model that are no predictions.
         ids: positions of the rows to run; None for all.
+        subset: how those rows stand for the whole set; None when they are all rows.
     """
 
     loader: Any
@@ -57,6 +62,7 @@ class Request:
     predicting: bool = False
     ignore_keys: list[str] | None = None
     ids: npt.NDArray[np.int64] | None = None
+    subset: Subset | None = None
 
 
 class EvaluationRunner:
@@ -68,10 +74,11 @@ class EvaluationRunner:
     """
 
     def __init__(self, trainer: Trainer, ours: tuple[type, ...]) -> None:
-        self._trainer = trainer
+        self.trainer = trainer
         self._ours = ours
         self._batches = BatchSource(trainer)
         self._verified = False
+        self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
         self.should_leave: Callable[[], bool] | None = None
         self.last: LoopOutput | None = None
@@ -85,14 +92,14 @@ class EvaluationRunner:
         prefix: str,
     ) -> EvalLoopOutput:
         """Evaluate, with upstream's arguments and result."""
-        loss_only = self._trainer.args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        loss_only = self.trainer.args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         request = Request(loader, loss_only, description == "Prediction", ignore_keys)
         self.last = self.loop(request)
-        return result_of(self._trainer, self.last, request.loader, prefix, self.say_once)
+        return result_of(self, self.last, request, prefix)
 
     def loop(self, request: Request) -> LoopOutput:
         """Run the rows of a request through the model and return what was found."""
-        trainer = self._trainer
+        trainer = self.trainer
         model = upstream.prepare_model_for_evaluation(trainer)
         with ExitStack() as stack:
             stack.enter_context(upstream.local_loss(trainer))
@@ -109,22 +116,22 @@ class EvaluationRunner:
         return output
 
     def _loop(self, request: Request, model: Any) -> LoopOutput:
-        trainer, ranks = self._trainer, Ranks.current()
+        trainer, ranks = self.trainer, Ranks.current()
         inner = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
         smoothing = trainer.args.label_smoothing_factor
         kind = find_loss_kind(inner, label_names=trainer.label_names, label_smoothing=smoothing)
-        objects = metric_objects(trainer.compute_metrics)
-        bind_metrics(objects, inner, trainer.processing_class)
-        reduced = by_prediction(objects) if not request.loss_only else []
-        keeps = request.predicting or not (request.loss_only or objects)
+        metrics = self.metrics_of(inner)
+        streaming = [] if request.loss_only else metrics.streaming
+        keeps = request.predicting or bool(metrics.collected and not request.loss_only)
         loop = EvaluationLoop(
             step=partial(self._step, model, request.loss_only, request.ignore_keys),
             model=inner,
             account=LossAccount(kind, trainer.label_names),
-            row_losses=None if keeps or reduced else self._loss_without_logits(kind, inner, ranks),
+            row_losses=None if keeps or streaming else self._loss_without_logits(kind, inner, ranks),
             collector=self._collector(request) if keeps else None,
-            metrics=MetricRows(reduced) if reduced else None,
+            metrics=MetricReducer(streaming, ranks) if streaming else None,
             reduce_predictions=trainer.preprocess_logits_for_metrics,
+            reduce_collected=None if request.predicting else metrics.reduce,
             input_name=getattr(inner, "main_input_name", "input_ids") if self._wants("inputs") else None,
             wanted=[name for name in trainer.args.include_for_metrics if name not in ("inputs", "loss")],
             on_batch=self._on_batch,
@@ -136,6 +143,16 @@ class EvaluationRunner:
         )
         return loop.run(self._prepared(self._choose_batches(request, kind, ranks), kind))
 
+    def metrics_of(self, model: Any) -> TrainerMetrics:
+        """Return the trainer's metrics; they are adapted once, until others are set."""
+        if self._metrics is None or self._metrics.given is not self.trainer.compute_metrics:
+            self._metrics = TrainerMetrics(self.trainer, model)
+        return self._metrics
+
+    def own_metrics(self, kind: type[M]) -> list[M]:
+        """Return the trainer's metric objects of a kind."""
+        return [metric for metric in self.metrics_of(self.trainer.model).own if isinstance(metric, kind)]
+
     def _choose_batches(self, request: Request, kind: LossKind | None, ranks: Ranks) -> Iterable[LoadedBatch]:
         if not isinstance(request.loader, EvaluationSource):
             return foreign_batches(request.loader, ranks)
@@ -143,7 +160,7 @@ class EvaluationRunner:
         return self._batches.of(request.loader, ranks, rows_are_independent=independent, ids=request.ids)
 
     def _loss_is_overridden(self) -> bool:
-        trainer = self._trainer
+        trainer = self.trainer
         methods = ("compute_loss", "prediction_step")
         return trainer.compute_loss_func is not None or any(
             upstream.overrides(trainer, method, *self._ours) for method in methods
@@ -152,23 +169,23 @@ class EvaluationRunner:
     def _prepared(self, batches: Iterable[LoadedBatch], kind: LossKind | None) -> Iterator[LoadedBatch]:
         shifts = kind is not None and (kind.name == "causal_lm" or getattr(kind, "shifted", False))
         for positions, real, batch in batches:
-            inputs = upstream.prepare_inputs(self._trainer, batch)
-            if not self._trainer.label_names and hasattr(inputs, "keys"):
-                self._trainer.label_names = labels_in_batch(inputs)
+            inputs = upstream.prepare_inputs(self.trainer, batch)
+            if not self.trainer.label_names and hasattr(inputs, "keys"):
+                self.trainer.label_names = labels_in_batch(inputs)
             if shifts:
                 inputs = without_targets_after_padding(inputs)
             yield LoadedBatch(positions, real, inputs)
 
     def _fetch(self, loader: Any) -> Callable[[Any], Any] | None:
         read = self._batches.fetch(loader) if isinstance(loader, EvaluationSource) else None
-        return None if read is None else lambda rows: upstream.prepare_inputs(self._trainer, read(rows))
+        return None if read is None else lambda rows: upstream.prepare_inputs(self.trainer, read(rows))
 
     def _step(self, model: Any, loss_only: bool, ignore_keys: Any, inputs: Any) -> Any:
-        return self._trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+        return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 
     def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> Callable[[Any], Any] | None:
         """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
-        trainer = self._trainer
+        trainer = self.trainer
         sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if kind is None or kind.name != "causal_lm" or sharded or self._loss_is_overridden():
             return None
@@ -184,7 +201,7 @@ class EvaluationRunner:
         return row_losses
 
     def _on_batch(self, rows: int) -> None:
-        trainer = self._trainer
+        trainer = self.trainer
         trainer.control = trainer.callback_handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
 
     def _collector(self, request: Request) -> RowCollector:
@@ -193,14 +210,14 @@ class EvaluationRunner:
         return RowCollector(None if request.predicting else spool_folder_from_environment(), total)
 
     def _precision(self) -> str | None:
-        return getattr(self._trainer.args, "eval_precision", None)
+        return getattr(self.trainer.args, "eval_precision", None)
 
     def _wants(self, name: str) -> bool:
-        return name in self._trainer.args.include_for_metrics
+        return name in self.trainer.args.include_for_metrics
 
     def say_once(self, message: str) -> None:
         """Warn on the main process, each message once."""
         if message not in self._said:
             self._said.add(message)
-            if self._trainer.is_world_process_zero():
+            if self.trainer.is_world_process_zero():
                 upstream.logger.warning(message)
