@@ -82,5 +82,5 @@ def find_loss(outputs: Outputs) -> torch.Tensor | None:
     """Return the loss of a model's outputs: the key ``loss``, or the first entry, or None where there is none."""
     if isinstance(outputs, torch.Tensor):
         return None
-    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else next(iter(outputs), None)
     return loss if isinstance(loss, torch.Tensor) and loss.dim() < 2 else None
