@@ -84,19 +84,31 @@ class DeviceReading:
     ecc_uncorrected_errors: float | None = None
 
     def numbers(self) -> dict[str, float]:
-        """Return what is present, name -> number: bytes as ``*_gib``, throttling as ``throttled_percent``, 0 or 100."""
+        """Return what is present, name -> number.
+
+        Bytes become ``*_gib``; throttle reasons become ``throttled_percent``, ``power_throttled_percent`` and
+        ``thermal_throttled_percent``, each 0 or 100.
+        """
         found: dict[str, float] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None:
                 continue
             if field.name == "throttle_reasons":
-                found["throttled_percent"] = 100.0 if value else 0.0
+                found |= _throttling(value)
             elif field.name.endswith("_bytes"):
                 found[field.name.removesuffix("_bytes") + "_gib"] = value / GIB
             else:
                 found[field.name] = float(value)
         return found
+
+
+def _throttling(reasons: tuple[str, ...]) -> dict[str, float]:
+    kinds = {"throttled": "", "power_throttled": "power", "thermal_throttled": "thermal"}
+    return {
+        f"{name}_percent": 100.0 if any(reason.startswith(start) for reason in reasons) else 0.0
+        for name, start in kinds.items()
+    }
 
 
 class Device(Protocol):

@@ -1,0 +1,25 @@
+"""Does logging take too much of the run?"""
+
+from __future__ import annotations
+
+from hf_trainplus.monitor.diagnosis.evidence import Evidence
+from hf_trainplus.monitor.diagnosis.rules.time_share import TimeShareRule, stretched
+
+
+class LoggingOftenRule(TimeShareRule):
+    """Found when logging and callbacks take more than ``share`` (default 0.05) of the time.
+
+    Each log waits for the device and, distributed, for the slowest rank.
+    """
+
+    name = "logging_often"
+    parts = ("logging", "callbacks")
+    what = "logging and callbacks"
+    default_share = 0.05
+
+    def advice(self, share: float, evidence: Evidence) -> str:
+        """Name the interval at which logging would take 1 %."""
+        steps = stretched(evidence.settings.logging_steps, share, 0.01)
+        if steps is None:
+            return "a longer logging_steps, or cheaper callbacks."
+        return f"logging_steps {evidence.settings.logging_steps:g} -> {steps}, or cheaper callbacks."
