@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
@@ -91,7 +92,7 @@ class SignalStop(StopCondition):
         self.received = None
         self._active = True
         for one in self.signals:
-            earlier = signal.signal(one, self._handle)
+            earlier = _past_stale(signal.signal(one, self._handle), one)
             # still ours below another one from an earlier session: keep what was before us
             if earlier != self._handle:
                 self._earlier[one] = earlier
@@ -125,6 +126,14 @@ class SignalStop(StopCondition):
             signal.signal(one, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
+    def stale(self) -> bool:
+        """True when what the handlers were set for does not run: they were left behind by an exception."""
+        return not self._active or not self._in_scope(sys._getframe())
+
+    def before(self, one: signal.Signals) -> Any:
+        """Return the handler that was there before."""
+        return self._earlier.get(one, signal.SIG_DFL)
+
     def _in_scope(self, frame: FrameType | None) -> bool:
         if self.scope is None:
             return True
@@ -139,3 +148,12 @@ class SignalStop(StopCondition):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.restore()
+
+
+def _past_stale(handler: Any, one: signal.Signals) -> Any:
+    """Return the handler below those that an earlier training left behind; called, they would end the process."""
+    owner = getattr(handler, "__self__", None)
+    while isinstance(owner, SignalStop) and owner.stale():
+        handler = owner.before(one)
+        owner = getattr(handler, "__self__", None)
+    return handler

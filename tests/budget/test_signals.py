@@ -119,6 +119,25 @@ print("still here")
     assert "still here" not in done.stdout
 
 
+def test_handlers_left_behind_by_an_exception_do_not_end_a_later_training():
+    def train(condition):
+        condition.install()
+        raise ValueError
+
+    def train_again(condition):
+        condition.install()
+        signal.raise_signal(signal.SIGUSR1)
+
+    left_behind = SignalStop("SIGUSR1", scope=train.__code__)
+    with pytest.raises(ValueError):  # noqa: PT011 - raised three lines above
+        train(left_behind)
+    condition = SignalStop("SIGUSR1", scope=train_again.__code__)
+    train_again(condition)
+    assert (condition.received, left_behind.received) == (signal.SIGUSR1, None)
+    condition.restore()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
 def test_off_the_main_thread_nothing_is_set_and_that_is_said_once(caplog, monkeypatch):
     monkeypatch.setattr(signals, "_told_thread", False)
     before = signal.getsignal(signal.SIGTERM)
