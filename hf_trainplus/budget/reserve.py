@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hf_trainplus.budget.headroom import Headroom
-from hf_trainplus.budget.measured import Measured, Phase
+from hf_trainplus.budget.measured import COUNTED, Measured, Phase
 
 # Largest value at which no simulated run overshoots and the reserve stays small; see tests/benchmarks/budget.py.
 DEVIATIONS = 3.3
@@ -131,8 +131,15 @@ def share_used(
     for room in rooms:
         if room.total is None or room.limit not in at_first:
             continue
-        kept = measured.upper(closing, room.quantity, deviations=DEVIATIONS)
-        kept += margin_seconds if room.quantity == "seconds" else 0.0
-        usable = at_first[room.limit] - kept
+        usable = at_first[room.limit] - _kept(room.quantity, measured, closing, margin_seconds)
         shares.append(1.0 if usable <= 0 else min(1.0, max(0.0, (at_first[room.limit] - room.left) / usable)))
     return max(shares, default=None)
+
+
+def _kept(quantity: str, measured: Measured, closing: Sequence[Phase], margin_seconds: float) -> float:
+    """What is left where a run ends: it stops at the first boundary inside the reserve, half a step into it."""
+    if quantity in COUNTED:
+        return 0.0
+    half_a_step = (measured.mean("step", quantity) or 0.0) / 2
+    reserve = measured.upper(["step", *closing], quantity, deviations=DEVIATIONS)
+    return max(0.0, reserve - half_a_step) + (margin_seconds if quantity == "seconds" else 0.0)
