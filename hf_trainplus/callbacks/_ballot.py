@@ -1,4 +1,4 @@
-"""What one rank finds at a boundary, as a vector of numbers, and what all ranks together then do."""
+"""What one rank finds at a boundary, as a few numbers, and what all ranks together then do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hf_trainplus.budget.stops import StopReason
 
 _REASONS = tuple(StopReason)
 _LIMITS = (*LIMIT_NAMES, DEADLINE)
+_NO_SHARE = -1.0
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Decision:
         limit: the limit that ends it, when one does.
         postpone: what is due moves to the end of the run.
         probe: closing phases to measure now.
-        share: mean share of the budget over the ranks, None without a limit.
+        share: largest share of the budget over the ranks, None without a limit.
     """
 
     reason: StopReason | None
@@ -35,38 +36,37 @@ class Decision:
 
 
 def ballot(reason: StopReason | None, verdict: Verdict) -> list[float]:
-    """Write a rank's findings as numbers that can be added up.
+    """Write a rank's findings as numbers of which the largest counts.
 
     Example:
         >>> one = ballot(None, Verdict("gpu_hours", False, (), 0.75))
         >>> other = ballot(StopReason.SIGNAL, Verdict(None, False, ("save",), 0.25))
-        >>> decision = count([a + b for a, b in zip(one, other)])
+        >>> decision = count(list(map(max, one, other)))
         >>> decision.reason.value, decision.limit, decision.share
-        ('signal', 'gpu_hours', 0.5)
+        ('signal', 'gpu_hours', 0.75)
     """
     marks: Sequence[bool] = (
         *(reason is one for one in _REASONS),
         *(verdict.limit == limit for limit in _LIMITS),
         verdict.postpone,
         *(phase in verdict.probe for phase in PHASES),
-        verdict.share is not None,
     )
-    return [*(float(mark) for mark in marks), verdict.share or 0.0]
+    return [*(float(mark) for mark in marks), _NO_SHARE if verdict.share is None else verdict.share]
 
 
-def count(sums: Sequence[float]) -> Decision:
-    """Read the sums over all ranks: what one rank saw holds for all."""
-    reasons, rest = sums[: len(_REASONS)], sums[len(_REASONS) :]
+def count(votes: Sequence[float]) -> Decision:
+    """Read the largest votes over all ranks: what one rank saw holds for all."""
+    reasons, rest = votes[: len(_REASONS)], votes[len(_REASONS) :]
     limits, rest = rest[: len(_LIMITS)], rest[len(_LIMITS) :]
-    postpone, probe, (shares, share) = rest[0], rest[1:-2], rest[-2:]
-    limit = next((name for name, votes in zip(_LIMITS, limits, strict=True) if votes), None)
-    found = {one for one, votes in zip(_REASONS, reasons, strict=True) if votes}
+    postpone, probe, share = rest[0], rest[1:-1], rest[-1]
+    limit = next((name for name, vote in zip(_LIMITS, limits, strict=True) if vote), None)
+    found = {one for one, vote in zip(_REASONS, reasons, strict=True) if vote}
     if limit:
         found.add(StopReason.DEADLINE if limit == DEADLINE else StopReason.BUDGET_SPENT)
     return Decision(
         reason=next((one for one in _REASONS if one in found), None),
         limit=limit,
         postpone=bool(postpone),
-        probe=tuple(phase for phase, votes in zip(PHASES, probe, strict=True) if votes),
-        share=share / shares if shares else None,
+        probe=tuple(phase for phase, vote in zip(PHASES, probe, strict=True) if vote),
+        share=None if share == _NO_SHARE else share,
     )

@@ -108,11 +108,13 @@ class RunControl:
         if self._put_back:
             control.should_log = False
 
-    def take_no_step(self, state: TrainerState, control: TrainerControl, decision: Decision, loader: Any) -> None:
+    def take_no_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, decision: Decision, loader: Any
+    ) -> None:
         """End a run that has not begun: nothing is trained, evaluated or saved."""
         self.reason, self.limit = decision.reason, decision.limit
         control.should_training_stop = True
-        self._put_back = hold_back_batches(loader) if loader is not None else None
+        self._put_back = hold_back_batches(loader, args)
         if self._put_back is None and state.is_world_process_zero:
             logger.warning("This training loader cannot be held back; the run ends after one step.")
 

@@ -52,10 +52,10 @@ def _entries(state: TrainerState) -> dict[str, Any]:
     return cast("dict[str, Any]", state.stateful_callbacks)
 
 
-def spent_before(budget: Budget, saved: Mapping[str, Any]) -> StopReason | None:
-    """Return ``BUDGET_SPENT`` when the checkpoint ended by a limit that has not been raised since."""
+def spent_before(budget: Budget, saved: Mapping[str, Any]) -> str | None:
+    """Return the limit by which the checkpoint's run ended, unless it has been raised or dropped since."""
     limit = saved.get("limit")
     if saved.get("reason") != StopReason.BUDGET_SPENT.value or limit is None:
         return None
     now, before = budget.limits().get(limit), saved["keeper"]["limits"].get(limit)
-    return StopReason.BUDGET_SPENT if now is not None and before is not None and now <= before else None
+    return str(limit) if now is not None and before is not None and now <= before else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from transformers import Trainer, TrainerState, TrainingArguments
@@ -102,7 +102,7 @@ class BudgetSession:
         moment: Moment,
         pending: Sequence[Phase],
         closing: Sequence[Phase],
-        reason: StopReason | None = None,
+        spent: str | None = None,
     ) -> Decision:
         """Let all ranks decide together; every rank must call it at the same boundaries.
 
@@ -111,14 +111,16 @@ class BudgetSession:
             moment: what the conditions look at.
             pending: phases due at this boundary.
             closing: phases that end the run.
-            reason: one that the caller knows already.
+            spent: a limit that the checkpoint says is spent.
         """
         # what the Trainer's rhythm was, for `trainplus estimate --from-run`
         self._rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"))
         verdict = self.keeper.verdict(
             self.progress(state), pending=pending, closing=closing, due_in=self._rhythm.due_in(state.global_step)
         )
-        return count(agree(ballot(reason or self.check(moment), verdict)))
+        if spent and verdict.limit is None:
+            verdict = replace(verdict, limit=spent)
+        return count(agree(ballot(self.check(moment), verdict)))
 
     def rhythm_values(self) -> dict[str, int | None]:
         """Return when the run evaluates and saves, as plain values."""

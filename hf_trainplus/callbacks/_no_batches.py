@@ -2,69 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from transformers import TrainingArguments
 
-_ABSENT = object()
-
-
-class _NoRows(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
+# Accelerate's loaders have a property of this name that shows the inner loader's class; the slot of `object` is real
+_CLASS = vars(object)["__class__"]
 
 
-def hold_back_batches(loader: Any) -> Callable[[], None] | None:
+def _not_about_empty_loaders(record: logging.LogRecord) -> bool:
+    return "not to be a single sample" not in record.getMessage()
+
+
+def hold_back_batches(loader: Any, args: TrainingArguments) -> Callable[[], None] | None:
     """Make a loader yield nothing until the returned function is called.
 
-    A Trainer looks at ``control.should_training_stop`` only after a step. With no batch there is no step, whether the
-    epoch starts here or Accelerate's ``skip_first_batches`` builds a new loader from the parts of this one: the parts
-    are empty too. Only this one object changes, and no row is read.
+    A Trainer looks at ``control.should_training_stop`` only after a step; with no batch there is no step. The loader
+    gets a class of its own whose iterator is empty: no row is read, no worker starts, no rank waits for another. In
+    the middle of an epoch a Trainer would skip the rows of the steps before with a loader made anew, so
+    ``ignore_data_skip`` is set meanwhile.
 
     Args:
-        loader: what callbacks are given as ``train_dataloader``: torch's, or Accelerate's around it.
+        loader: what callbacks are given as ``train_dataloader``.
+        args: the Trainer's arguments.
 
     Returns:
-        A function that puts the loader back, or None for another kind of object.
+        A function that puts both back, or None for an object whose class cannot be exchanged.
 
     Example:
         >>> from torch.utils.data import DataLoader
+        >>> from types import SimpleNamespace
         >>> loader = DataLoader([1, 2])
-        >>> put_back = hold_back_batches(loader)
+        >>> put_back = hold_back_batches(loader, SimpleNamespace(ignore_data_skip=False))
         >>> len(list(loader)), put_back(), len(list(loader))
         (0, None, 2)
     """
-    base = getattr(loader, "base_dataloader", None)
-    dataset = getattr(loader, "dataset", None)
-    if base is None and not hasattr(loader, "batch_sampler"):
+    original = type(loader)
+    try:
+        _CLASS.__set__(loader, type(original.__name__, (original,), {"__iter__": lambda self: iter(())}))
+    except TypeError:
         return None
-    if isinstance(dataset, IterableDataset):
-        parts: dict[str, Any] = {"dataset": _NoRows()}
-    else:
-        parts = {"batch_sampler": [], "sampler": []}
-    undo = [_put(loader, name, value) for name, value in parts.items()]
-    if base is not None:
-        # Accelerate calls base_dataloader.__iter__() by name, so an attribute of this one object is enough
-        undo.append(_put(base, "__iter__", lambda: iter(())))
+    skip, args.ignore_data_skip = args.ignore_data_skip, True
+    # upstream takes an empty loader for a stream that ran dry, and says so
+    trainer_logger = logging.getLogger("transformers.trainer")
+    trainer_logger.addFilter(_not_about_empty_loaders)
 
     def put_back() -> None:
-        for one in undo:
-            one()
-
-    return put_back
-
-
-def _put(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Set an instance attribute past torch's guard, which forbids it after construction."""
-    attributes = vars(owner)
-    earlier = attributes.get(name, _ABSENT)
-    attributes[name] = value
-
-    def put_back() -> None:
-        if earlier is _ABSENT:
-            del attributes[name]
-        else:
-            attributes[name] = earlier
+        trainer_logger.removeFilter(_not_about_empty_loaders)
+        _CLASS.__set__(loader, original)
+        args.ignore_data_skip = skip
 
     return put_back
