@@ -38,7 +38,7 @@ def population_clusters_error(
     drawn = float((design.weights * (design.weights - 1)) @ influence**2)
     own = max((groups / (groups - 1) * float(totals @ totals) - drawn) / rows**2, 0.0)
     variance = of_set.variance + own
-    skewness = float((totals**3).sum()) / rows**3 / variance**1.5 if variance > 0 else 0.0
+    skewness = float((totals * totals) @ totals) / rows**3 / variance**1.5 if variance > 0 else 0.0
     return SamplingError(variance, min(of_set.degrees, groups - 1.0), skewness, skewness)
 
 
@@ -65,7 +65,7 @@ def drawn_clusters_error(
         own = SamplingError.none() if groups == clusters_total else SamplingError.unknown()
         return own, SamplingError.unknown()
     variance, unseen = groups / (groups - 1) * float(totals @ totals), 1 - groups / clusters_total
-    skewness = float((totals**3).sum()) / variance**1.5 if variance > 0 else 0.0
+    skewness = float((totals * totals) @ totals) / variance**1.5 if variance > 0 else 0.0
     population = SamplingError(variance, groups - 1.0, skewness, skewness)
     if unseen == 0:
         return SamplingError.none(), population

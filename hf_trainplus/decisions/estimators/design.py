@@ -50,9 +50,9 @@ class SampleDesign:
             raise ValueError(f"weights {weights.shape} and strata {strata.shape}: allowed is one value a row in each.")
         if not bool((np.isfinite(weights) & (weights > 0)).all()):
             raise ValueError("weights hold values that are not positive numbers; a row stands for at least itself.")
-        _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
-        object.__setattr__(self, "codes", codes.astype(np.int64))
-        object.__setattr__(self, "counts", counts.astype(np.int64))
+        codes, counts = _codes_and_counts(strata)
+        object.__setattr__(self, "codes", codes)
+        object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "sizes", np.bincount(codes, weights=weights, minlength=len(counts)))
         if self.clusters is not None:
             self._check_clusters()
@@ -111,3 +111,11 @@ class SampleDesign:
     def mean(self, values: npt.ArrayLike) -> float:
         """Weighted mean: unbiased for the mean of the full set, whatever the allocation."""
         return float(self.weights @ np.asarray(values, dtype=np.float64) / self.weights.sum())
+
+
+def _codes_and_counts(strata: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Strata as 0 to H - 1 with their rows; the common case of one stratum needs no sort."""
+    if len(strata) and bool((strata == strata[0]).all()):
+        return np.zeros(len(strata), np.int64), np.array([len(strata)], np.int64)
+    _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    return codes.astype(np.int64), counts.astype(np.int64)

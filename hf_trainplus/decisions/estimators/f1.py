@@ -124,7 +124,8 @@ def _jaccard_bounds(
     rows = share * (1 - share) / own if own > 0 and 0 < share < 1 else union / unseen if unseen else math.inf
     if math.isinf(rows):
         return value, value
-    low, high = wilson_bounds(share, rows, critical_value(confidence, error.degrees))
+    degrees = math.inf if design.clusters is None else error.degrees
+    low, high = wilson_bounds(share, rows, critical_value(confidence, degrees))
     return 2 * low / (1 + low), 2 * high / (1 + high)
 
 

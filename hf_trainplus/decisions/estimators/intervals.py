@@ -10,7 +10,6 @@ import numpy.typing as npt
 from hf_trainplus.decisions.estimators.assembly import linearized_estimate, resolve_design, without_interval
 from hf_trainplus.decisions.estimators.design import SampleDesign
 from hf_trainplus.decisions.estimators.proportions import share_estimate
-from hf_trainplus.decisions.estimators.signs import sign_estimate
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import Variance, linearized_variance
 from hf_trainplus.results import Float64Array
@@ -24,7 +23,7 @@ def mean_interval(
     confidence: float = 0.95,
     spread: npt.ArrayLike | None = None,
 ) -> Estimate:
-    """Mean of a per-example score with its interval: Wilson for 0/1 scores, Tango for -1/0/1, Student's t otherwise.
+    """Mean of a per-example score with its interval: Wilson for 0/1 scores, Student's t otherwise.
 
     It does not repair bad rows: one NaN or infinite value shows in the result, without an interval.
 
@@ -43,7 +42,7 @@ def mean_interval(
 
     Source:
         Cochran, Sampling Techniques, 2.8 and 5.4; Wilson 1927, for weighted samples with the effective number of rows
-        (Dean and Pagano 2015); Tango 1998; Hall 1992 for the skewness of scores of one sign.
+        (Dean and Pagano 2015); Hall 1992 for the skewness of scores of one sign.
 
     Example:
         >>> sample = mean_interval([0.2, 0.4, 0.9, 0.5], n_total=100)
@@ -58,12 +57,10 @@ def mean_interval(
     if not math.isfinite(value):
         return without_interval(value, used, confidence, "non-finite")
     expected = None if spread is None else np.asarray(spread, dtype=np.float64)
-    counted = bool(np.isin(column, (-1, 0, 1)).all())
+    counted = bool(np.isin(column, (0, 1)).all())
     variance = linearized_variance(column - value, used, spread=expected, counted=counted)
-    if counted and bool((column >= 0).all()):
-        return share_estimate(column, used, variance, confidence)
     if counted:
-        return sign_estimate(column, used, variance, confidence)
+        return share_estimate(column, used, variance, confidence)
     return linearized_estimate(value, _skewness_of(column, variance), used, confidence, method="t")
 
 

@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from hf_trainplus.decisions.estimators.assembly import linearized_estimate, resolve_design, without_interval
 from hf_trainplus.decisions.estimators.design import SampleDesign
-from hf_trainplus.decisions.estimators.intervals import mean_interval, ratio_interval
+from hf_trainplus.decisions.estimators.intervals import ratio_interval
+from hf_trainplus.decisions.estimators.signs import sign_estimate
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
+from hf_trainplus.decisions.estimators.variance import linearized_variance
 
 
 def difference_interval(
@@ -51,7 +54,16 @@ def difference_interval(
     left, right = np.asarray(current, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if left.shape != right.shape:
         raise ValueError(f"current {left.shape} and reference {right.shape}: give the scores of the same rows.")
-    return mean_interval(left - right, n_total=n_total, design=design, confidence=confidence, spread=spread)
+    used, change = resolve_design(len(left), n_total, design), left - right
+    value = used.mean(change) if used.n else math.nan
+    if not math.isfinite(value):
+        return without_interval(value if used.n else None, used, confidence, "non-finite" if used.n else "empty")
+    counted = bool((np.isin(left, (0, 1)) & np.isin(right, (0, 1))).all())
+    expected = None if spread is None else np.asarray(spread, dtype=np.float64)
+    variance = linearized_variance(change - value, used, spread=expected, counted=counted)
+    if counted:
+        return sign_estimate(change, used, variance, confidence)
+    return linearized_estimate(value, variance.symmetric(), used, confidence, method="paired t")
 
 
 def loss_difference_interval(
@@ -111,6 +123,7 @@ def anchored_estimate(difference: Estimate, reference: Estimate) -> Estimate:
         Difference estimator, M(t) = M(ref) + D; Saerndal, Swensson and Wretman, Model Assisted Survey Sampling, 6.3.
 
     Example:
+        >>> from hf_trainplus.decisions.estimate import mean_interval
         >>> reference = mean_interval([0.5, 1.5, 1.0, 3.0])
         >>> change = difference_interval([0.25, 1.0], [0.5, 1.5], n_total=4)
         >>> level = anchored_estimate(change, reference)

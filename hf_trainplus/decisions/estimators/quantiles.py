@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 _TERMS = 300
+_STEPS = 200
 _TINY = 1e-300
 
 
@@ -45,7 +47,7 @@ def t_quantile(probability: float, degrees_of_freedom: float) -> float:
 
     Source:
         The tail is the regularized incomplete beta function I_x(df/2, 1/2) at x = df / (df + t^2), here by its
-        continued fraction (DLMF 8.17.22), inverted by bisection.
+        continued fraction (DLMF 8.17.22), inverted by Newton's method.
 
     Example:
         >>> round(t_quantile(0.975, 19), 6)
@@ -59,15 +61,30 @@ def t_quantile(probability: float, degrees_of_freedom: float) -> float:
         return normal_quantile(probability)
     if probability < 0.5:
         return -t_quantile(1 - probability, degrees_of_freedom)
+    return _invert_upper_tail(1 - probability, degrees_of_freedom)
+
+
+@lru_cache(maxsize=1024)
+def _invert_upper_tail(tail: float, degrees_of_freedom: float) -> float:
+    """Newton's steps from the normal quantile, kept inside a bracket and halved where they would leave it."""
     low, high = 0.0, 1.0
-    while _upper_tail(high, degrees_of_freedom) > 1 - probability:
+    while _upper_tail(high, degrees_of_freedom) > tail:
         low, high = high, 2 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
+    point = min(max(normal_quantile(1 - tail), low), high)
+    for _ in range(_STEPS):
+        excess = _upper_tail(point, degrees_of_freedom) - tail
+        low, high = (point, high) if excess > 0 else (low, point)
+        step = excess / _density(point, degrees_of_freedom)
+        if abs(step) <= 1e-12 * max(point, 1.0):
             break
-        low, high = (middle, high) if _upper_tail(middle, degrees_of_freedom) > 1 - probability else (low, middle)
-    return (low + high) / 2
+        point = point + step if low < point + step < high else (low + high) / 2
+    return point
+
+
+def _density(t: float, degrees_of_freedom: float) -> float:
+    half = (degrees_of_freedom + 1) / 2
+    logarithm = math.lgamma(half) - math.lgamma(degrees_of_freedom / 2) - half * math.log1p(t * t / degrees_of_freedom)
+    return math.exp(logarithm) / math.sqrt(degrees_of_freedom * math.pi)
 
 
 def critical_value(confidence: float, degrees_of_freedom: float = math.inf) -> float:

@@ -66,7 +66,7 @@ def _combine(terms: Float64Array, degrees: Float64Array, third: Float64Array, co
 
 def _third_moments(residuals: Float64Array, design: SampleDesign, counts: Float64Array) -> Float64Array:
     """Unbiased third central moment of each stratum; 0 under three rows, where it cannot be seen."""
-    cubes = np.bincount(design.codes, weights=residuals**3)
+    cubes = np.bincount(design.codes, weights=residuals * residuals * residuals)
     return np.divide(cubes * counts, (counts - 1) * (counts - 2), out=np.zeros_like(counts), where=counts > 2)
 
 

@@ -75,7 +75,8 @@ def _independent_population(influence: Float64Array, design: SampleDesign, of_se
     total = float(design.weights.sum())
     own = 0.0 if design.endless else design.mean(influence**2) * design.n / (design.n - 1) / total
     variance = of_set.variance + own
-    third = float(((design.weights * influence / total) ** 3).sum())
+    shares = design.weights * influence / total
+    third = float((shares * shares) @ shares)
     skewness = third / variance**1.5 if variance > 0 else 0.0
     degrees = of_set.degrees if math.isfinite(of_set.degrees) else float(design.n - 1)
     return SamplingError(variance, degrees, skewness, skewness)

@@ -47,7 +47,7 @@ def kmeans(features: Float64Array, clusters: int, *, seed: int) -> Int64Array:
 
 
 def _spread_centres(rows: Float64Array, clusters: int, generator: np.random.Generator) -> Float64Array:
-    """Start from rows far apart: each next centre is the best of a few drawn in proportion to their squared distance."""
+    """Start from rows far apart: each next centre is the best of a few drawn by their squared distance."""
     centres = [rows[int(generator.integers(len(rows)))]]
     distance = ((rows - centres[0]) ** 2).sum(axis=1)
     for _ in range(clusters - 1):
