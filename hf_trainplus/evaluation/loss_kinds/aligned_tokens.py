@@ -17,6 +17,11 @@ class AlignedTokenLoss:
     Args:
         name: ``"masked_lm"``, ``"seq2seq"``, ``"token_classification"`` or ``"unshifted_lm"``.
         label_name: key of the labels in the inputs.
+
+    Example:
+        >>> kind = AlignedTokenLoss("masked_lm")
+        >>> kind.example_losses(torch.zeros(1, 3, 4), {"labels": torch.tensor([[2, -100, 0]])}).target_count.tolist()
+        [2]
     """
 
     name: str

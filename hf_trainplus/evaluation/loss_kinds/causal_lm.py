@@ -20,6 +20,10 @@ class CausalLMLoss:
 
     Args:
         label_name: key of the labels in the inputs; ``shift_labels``, where present, are used unshifted instead.
+
+    Example:
+        >>> CausalLMLoss().example_losses(torch.zeros(1, 3, 4), {"labels": torch.tensor([[2, 1, 0]])}).target_count
+        tensor([2])
     """
 
     label_name: str = "labels"
@@ -50,6 +54,10 @@ def next_token_targets(inputs: Inputs, label_name: str, length: int | None) -> t
     Returns:
         (batch, length) label that each position predicts, -100 for none; None without two-dimensional labels, or
         with more labels than positions.
+
+    Example:
+        >>> next_token_targets({"labels": torch.tensor([[5, 6, 7]])}, "labels", None).tolist()
+        [[6, 7, -100]]
     """
     shifted = inputs.get("shift_labels")
     if isinstance(shifted, torch.Tensor):

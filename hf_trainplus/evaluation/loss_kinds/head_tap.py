@@ -59,6 +59,11 @@ def probe_batch(inputs: Inputs, label_name: str) -> dict[str, torch.Tensor] | No
 
     Returns:
         Tensors of (1, tokens), or None where the batch has no labels, or tensors that are not (batch, length).
+
+    Example:
+        >>> batch = {"input_ids": torch.tensor([[0, 5], [6, 7]]), "attention_mask": torch.tensor([[0, 1], [1, 1]])}
+        >>> probe_batch(batch | {"labels": batch["input_ids"]}, "labels")["labels"].tolist()
+        [[6, 7]]
     """
     has_labels = label_name in inputs or "shift_labels" in inputs
     tokens = inputs.get("input_ids") if has_labels else None

@@ -24,6 +24,11 @@ class SmoothedLoss:
     Args:
         epsilon: ``label_smoothing_factor``, in (0, 1].
         shifted: position t predicts the label at t + 1, as for the causal language models of transformers.
+
+    Example:
+        >>> kind = SmoothedLoss(0.1, shifted=True)
+        >>> kind.example_losses(torch.zeros(1, 3, 4), {"labels": torch.tensor([[2, 1, 0]])}).target_count.tolist()
+        [2]
     """
 
     epsilon: float

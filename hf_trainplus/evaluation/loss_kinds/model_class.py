@@ -63,7 +63,12 @@ _KIND_OF_FRAGMENT = {
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the module inside DDP, FSDP, DeepSpeed, ``torch.compile`` and PEFT; the model is not changed."""
+    """Return the module inside DDP, FSDP, DeepSpeed, ``torch.compile`` and PEFT; the model is not changed.
+
+    Example:
+        >>> unwrap_model(nn.DataParallel(nn.Linear(1, 1)))
+        Linear(in_features=1, out_features=1, bias=True)
+    """
     while True:
         inner = _inner_module(model)
         if inner is None:

@@ -16,6 +16,11 @@ class MultiLabelLoss:
 
     Args:
         label_name: key of the (batch, labels) labels, 0 to 1, in the inputs.
+
+    Example:
+        >>> losses = MultiLabelLoss().example_losses(torch.zeros(1, 2), {"labels": torch.tensor([[0.0, 1.0]])})
+        >>> round(losses.loss_sum.item(), 4), losses.target_count.tolist()
+        (1.3863, [2])
     """
 
     label_name: str = "labels"

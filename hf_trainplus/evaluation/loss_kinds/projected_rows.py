@@ -46,6 +46,11 @@ def project_rows(
 
     Returns:
         Losses of (batch,) rows.
+
+    Example:
+        >>> head, targets = nn.Linear(2, 4), torch.tensor([[3, -100], [-100, -100]])
+        >>> project_rows(torch.zeros(2, 2, 2), head, targets, transform=LogitTransform()).target_count.tolist()
+        [1, 0]
     """
     flat = targets.to(hidden.device, torch.int64).reshape(-1)
     positions = (flat != IGNORED_LABEL).nonzero().squeeze(1)

@@ -22,6 +22,12 @@ class QuestionAnsweringLoss:
     Args:
         start_name: key of the (batch,) or (batch, 1) start positions in the inputs.
         end_name: key of the end positions.
+
+    Example:
+        >>> positions = {"start_positions": torch.tensor([0, 9]), "end_positions": torch.tensor([1, 2])}
+        >>> logits = {"start_logits": torch.zeros(2, 4), "end_logits": torch.zeros(2, 4)}
+        >>> QuestionAnsweringLoss().example_losses(logits, positions).target_count.tolist()
+        [2, 1]
     """
 
     start_name: str = "start_positions"

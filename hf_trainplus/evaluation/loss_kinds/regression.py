@@ -16,6 +16,10 @@ class RegressionLoss:
 
     Args:
         label_name: key of the (batch,), (batch, 1) or (batch, values) labels in the inputs.
+
+    Example:
+        >>> RegressionLoss().example_losses(torch.zeros(2, 1), {"labels": torch.tensor([3.0, 1.0])}).loss_sum.tolist()
+        [9.0, 1.0]
     """
 
     label_name: str = "labels"

@@ -35,6 +35,12 @@ class SequenceClassificationLoss:
     Args:
         config: the model's configuration.
         label_name: key of the labels in the inputs.
+
+    Example:
+        >>> from transformers import BertConfig
+        >>> kind = SequenceClassificationLoss(BertConfig(num_labels=1))
+        >>> kind.example_losses(torch.zeros(2, 1), {"labels": torch.tensor([3.0, 1.0])}).loss_sum.tolist()
+        [9.0, 1.0]
     """
 
     config: ClassifierConfig

@@ -16,6 +16,11 @@ class SingleLabelLoss:
 
     Args:
         label_name: key of the (batch,) or (batch, 1) integer labels in the inputs.
+
+    Example:
+        >>> losses = SingleLabelLoss().example_losses(torch.zeros(2, 4), {"labels": torch.tensor([3, -100])})
+        >>> losses.target_count.tolist()
+        [1, 0]
     """
 
     label_name: str = "labels"
