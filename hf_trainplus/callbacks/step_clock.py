@@ -13,6 +13,7 @@ from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
 from hf_trainplus.callbacks._clock_wiring import BatchCounts, ClockWiring
 from hf_trainplus.callbacks._files import write_json
 from hf_trainplus.callbacks._loader_tap import listen, stop_listening
+from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks._step_account import StepAccount
 from hf_trainplus.callbacks._torch_devices import cuda_timer, peak_flops_of
 from hf_trainplus.callbacks._wiring import add_to_log, is_training_log, stand_before_trackers
@@ -81,6 +82,7 @@ class StepClockCallback(TrainerCallback):
         self._loader: Any = None
         self._folder = Path(".")
         self._hears_loader = False
+        self._settings: dict[str, float | None] = {}
         self._last: PartTimes | None = None
         self._pending: dict[str, float] = {}
 
@@ -88,6 +90,11 @@ class StepClockCallback(TrainerCallback):
     def attached(self) -> bool:
         """Whether ``attach`` was called."""
         return self._wiring is not None
+
+    @property
+    def started(self) -> bool:
+        """Whether a training run has been timed, or is being timed."""
+        return self._account is not None
 
     @property
     def measured_parts(self) -> tuple[str, ...]:
@@ -150,6 +157,7 @@ class StepClockCallback(TrainerCallback):
             "total_seconds": times.total_seconds,
             "steps": times.steps,
             "attached": self.attached,
+            "settings": self._settings,
             "device_idle_share": None if self.timer is None else self.timer.idle_share,
             "ranks": None if self.report is None else self.report.to_json(),
         }
@@ -173,6 +181,7 @@ class StepClockCallback(TrainerCallback):
         self._hears_loader = listen(self._loader, self._listener)
         self._folder = Path(str(args.output_dir))
         self._pending, self._last = {}, None
+        self._settings = settings_of(args)
         self.timer = cuda_timer(args)
         self.active = True
         self._counts.clear()

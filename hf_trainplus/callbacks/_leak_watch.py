@@ -1,0 +1,149 @@
+"""The books of a leak watch: points, what lived at the end of the warm-up, and the one warning."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from transformers.utils import logging
+
+from hf_trainplus.monitor.leaks import (
+    Census,
+    Grown,
+    LeakVerdict,
+    MemoryPoint,
+    grown_sites,
+    judge_memory,
+    read_point,
+    take_census,
+)
+
+logger = logging.get_logger("hf_trainplus")
+
+_GIB = 1024.0**3
+_KINDS = ("host_bytes", "device_allocated_bytes", "unused_bytes")
+
+
+@dataclass(frozen=True)
+class LeakOptions:
+    """What ``MemoryLeakCallback`` was told; see there."""
+
+    every_steps: int | None
+    warmup: int
+    least_growth_bytes: float
+    trace_allocations: bool
+    empty_cache: bool
+
+
+class LeakWatch:
+    """One run under watch; also a listener of the training loader.
+
+    Args:
+        options: what the callback was told.
+        device: the CUDA device that is trained on, or None.
+        rank: for the warning.
+    """
+
+    def __init__(self, options: LeakOptions, device: torch.device | None, rank: int) -> None:
+        self._options = options
+        self._device = device
+        self._rank = rank
+        self._process = psutil.Process()
+        self.series: dict[str, list[MemoryPoint]] = {}
+        self.grown: list[Grown] = []
+        self.hears_loader = False
+        self._largest_batch: float | None = None
+        self._before: Census | None = None
+        self._sites_before: tracemalloc.Snapshot | None = None
+        self._warned = False
+        self._started_tracing = options.trace_allocations and not tracemalloc.is_tracing()
+        if self._started_tracing:
+            tracemalloc.start()
+
+    def take(self, name: str, step: int) -> None:
+        """Collect garbage, take a point of a series, and warn when it shows a leak."""
+        gc.collect()
+        if self._options.empty_cache and self._device is not None:
+            torch.cuda.empty_cache()
+        points = self.series.setdefault(name, [])
+        points.append(self._point(step))
+        if self._before is None and len(points) > self._options.warmup:
+            self._before = take_census(torch.Tensor)
+            self._sites_before = tracemalloc.take_snapshot() if self._options.trace_allocations else None
+        elif self._before is not None and not self._warned:
+            self._warn_about(name, points, self._before)
+
+    def judge(self, points: list[MemoryPoint]) -> list[LeakVerdict]:
+        """Return a verdict for each kind of memory that is measured."""
+        measured = [kind for kind in _KINDS if any(point.value(kind) is not None for point in points)]
+        options = self._options
+        return [
+            judge_memory(points, kind, warmup=options.warmup, least_growth_bytes=options.least_growth_bytes)
+            for kind in measured
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "verdicts": {name: [one.to_json() for one in self.judge(points)] for name, points in self.series.items()},
+            "points": {name: [point.to_json() for point in points] for name, points in self.series.items()},
+            "grown": [one.to_json() for one in self.grown],
+            "allocator": _allocator_peak(self._device),
+        }
+
+    def close(self) -> None:
+        """Stop tracing allocations, if this watch began it."""
+        if self._started_tracing:
+            tracemalloc.stop()
+            self._started_tracing = False
+
+    def loader_starts(self) -> None:
+        """Nothing to do: only batches count."""
+
+    def fetch_starts(self) -> None:
+        """Nothing to do: only batches count."""
+
+    def fetch_ends(self, batch: Any) -> None:
+        """Remember the largest batch: longer ones need more memory without anything leaking."""
+        tensors = batch.values() if hasattr(batch, "values") else ()
+        sizes = [tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        if sizes:
+            self._largest_batch = max(self._largest_batch or 0.0, float(max(sizes)))
+
+    def _point(self, step: int) -> MemoryPoint:
+        device = self._device
+        return read_point(
+            step,
+            resident=lambda: float(self._process.memory_info().rss),
+            device_statistics=None if device is None else lambda: torch.cuda.memory_stats(device),
+            largest_batch=self._largest_batch if self.hears_loader else None,
+        )
+
+    def _warn_about(self, name: str, points: list[MemoryPoint], before: Census) -> None:
+        leaks = [one for one in self.judge(points) if one.cause == "leak"]
+        if not leaks:
+            return
+        self._warned = True
+        self.grown = take_census(torch.Tensor).grown_since(before)
+        if self._sites_before is not None:
+            self.grown += grown_sites(self._sites_before, tracemalloc.take_snapshot())
+        what = "evaluation" if name == "evaluation" else f"interval of {self._options.every_steps} steps"
+        lines = [f"memory leak on rank {self._rank}: {one.tell(what)}" for one in leaks]
+        lines += [f"  {one.tell()}" for one in self.grown] or ["  nothing that Python tracks grew: look at C++ code."]
+        logger.warning("\n".join(lines))
+
+
+def _allocator_peak(device: torch.device | None) -> dict[str, Any] | None:
+    if device is None:
+        return None
+    statistics = torch.cuda.memory_stats(device)
+    return {
+        "allocated_gib": statistics["allocated_bytes.all.peak"] / _GIB,
+        "reserved_gib": statistics["reserved_bytes.all.peak"] / _GIB,
+        "total_gib": torch.cuda.get_device_properties(device).total_memory / _GIB,
+        "retries": int(statistics["num_alloc_retries"]),
+    }

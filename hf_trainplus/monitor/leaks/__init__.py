@@ -1,0 +1,17 @@
+"""Leaks: robust growth at equal points, told apart from what only looks like one, and what grew by name."""
+
+from hf_trainplus.monitor.leaks.census import Census, Grown, grown_sites, take_census
+from hf_trainplus.monitor.leaks.judge import Cause, LeakVerdict, judge_memory
+from hf_trainplus.monitor.leaks.points import MemoryPoint, read_point
+
+__all__ = [
+    "Cause",
+    "Census",
+    "Grown",
+    "LeakVerdict",
+    "MemoryPoint",
+    "grown_sites",
+    "judge_memory",
+    "read_point",
+    "take_census",
+]

@@ -1,0 +1,163 @@
+import gc
+import json
+import logging
+import tracemalloc
+
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
+from tests.support import tiny
+
+MIB = 1024**2
+KEPT = 33 * MIB // 4
+
+
+class Keeper(TrainerCallback):
+    """Keeps a tensor at every other call of one event, as an accumulator that is never cleared does.
+
+    Above 32 MiB the C library asks the system for each block, so that no memory freed before can hide the growth.
+    """
+
+    def __init__(self, event):
+        self.kept, self.calls = [], 0
+        setattr(self, event, self.keep)
+
+    def keep(self, *args, **kwargs):
+        self.calls += 1
+        if self.calls % 2 == 0:
+            self.kept.append(torch.ones(KEPT))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_objects():
+    """The test session's own million objects would make every collection slow."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def warnings_of_ours():
+    found = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            found.append(record.getMessage())
+
+    handler = Keep()
+    logger = logging.getLogger("hf_trainplus")
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
+
+
+def make(folder, callback, extra=(), **options):
+    args = TrainingArguments(
+        **tiny.quiet(folder, **{"max_steps": 20, "per_device_train_batch_size": 2, "logging_strategy": "no", **options})
+    )
+    return Trainer(
+        tiny.bert(dropout=0.1),
+        args,
+        train_dataset=tiny.rows(24, low=8, high=9),
+        eval_dataset=tiny.rows(4),
+        data_collator=tiny.PaddingCollator(),
+        callbacks=[callback, *extra],
+    )
+
+
+def causes(callback, series):
+    return {verdict.kind: verdict.cause for verdict in callback.verdicts()[series]}
+
+
+def test_a_callback_that_keeps_tensors_is_a_leak_and_named(tmp_path, warnings_of_ours):
+    callback = MemoryLeakCallback(every_steps=2)
+    make(tmp_path, callback, extra=[Keeper("on_step_end")]).train()
+    assert causes(callback, "steps") == {"host_bytes": "leak"}
+    assert callback.grown[0].what == f"cpu float32 ({KEPT},)"
+    slope = callback.verdicts()["steps"][0].slope
+    assert slope.value == pytest.approx(33 * MIB, rel=0.1)
+    assert len(warnings_of_ours) == 1
+    assert "memory leak on rank 0: host memory" in warnings_of_ours[0]
+    assert f"cpu float32 ({KEPT},)" in warnings_of_ours[0]
+    summary = json.loads((tmp_path / "trainplus/memory.json").read_text())
+    assert summary["verdicts"]["steps"][0]["cause"] == "leak"
+    assert summary["grown"][0]["what"] == f"cpu float32 ({KEPT},)"
+    assert summary["allocator"] is None
+
+
+def test_a_healthy_run_is_silent(tmp_path, warnings_of_ours):
+    callback = MemoryLeakCallback(every_steps=2)
+    make(tmp_path, callback, eval_strategy="steps", eval_steps=2).train()
+    assert set(causes(callback, "steps").values()) <= {"none"}
+    assert set(causes(callback, "evaluation").values()) <= {"none"}
+    assert warnings_of_ours == []
+    assert callback.grown == []
+
+
+def test_a_leak_of_evaluations_is_found_in_their_series(tmp_path, warnings_of_ours):
+    # two evaluations make one block: judged over pairs it is a line
+    callback = MemoryLeakCallback(every_steps=None)
+    make(
+        tmp_path, callback, extra=[Keeper("on_prediction_step")], eval_strategy="steps", eval_steps=1, max_steps=16
+    ).train()
+    assert list(callback.verdicts()) == ["evaluation"]
+    assert causes(callback, "evaluation") == {"host_bytes": "leak"}
+    assert "an evaluation; it leaks" in warnings_of_ours[0]
+
+
+def test_allocation_sites_are_named_when_asked(tmp_path, warnings_of_ours):
+    class Rows(TrainerCallback):
+        def __init__(self):
+            self.kept = []
+
+        def on_step_end(self, *args, **kwargs):
+            self.kept.append([bytes(4000) for _ in range(1000)])
+
+    callback = MemoryLeakCallback(every_steps=2, trace_allocations=True)
+    make(tmp_path, callback, extra=[Rows()]).train()
+    assert not tracemalloc.is_tracing()
+    assert any("test_memory_leak.py:" in grown.what for grown in callback.grown)
+
+
+def test_points_stand_at_equal_steps_and_know_the_largest_batch(tmp_path):
+    callback = MemoryLeakCallback(every_steps=6)
+    make(tmp_path, callback).train()
+    points = callback.points()["steps"]
+    assert [point.step for point in points] == [6, 12, 18]
+    assert {point.largest_batch for point in points} == {16.0}  # two rows of eight tokens
+
+
+def test_training_is_bit_equal_with_and_without(tmp_path):
+    plain = make(tmp_path / "without", TrainerCallback(), max_steps=8)
+    plain.train()
+    watched = make(tmp_path / "with", MemoryLeakCallback(every_steps=1), max_steps=8)
+    watched.train()
+    ours = watched.model.state_dict()
+    assert [name for name, value in plain.model.state_dict().items() if not torch.equal(value, ours[name])] == []
+
+
+def test_the_allocators_cache_is_left_alone_unless_asked(tmp_path, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: dict.fromkeys(_STATISTICS, 0))
+    for asked in (False, True):
+        callback = MemoryLeakCallback(every_steps=2, empty_cache=asked, write_summary=False)
+        trainer = make(tmp_path, callback, max_steps=2)
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control)
+        callback._watch._device = torch.device("cuda")
+        trainer.state.global_step = 2
+        callback.on_step_end(trainer.args, trainer.state, trainer.control)
+        assert emptied == [True] * asked
+        assert callback.points()["steps"][0].value("unused_bytes") == 0.0
+
+
+_STATISTICS = ("allocated_bytes.all.current", "reserved_bytes.all.current")
+
+
+@pytest.mark.parametrize("wrong", [{"every_steps": 0}, {"warmup": 0}, {"least_growth_bytes": -1}])
+def test_wrong_use(wrong):
+    with pytest.raises(ValueError, match="allowed are every_steps >= 1 or None"):
+        MemoryLeakCallback(**wrong)
