@@ -36,6 +36,7 @@ PRIVATE_MEMBERS = {
     "_get_output_dir": "5.0",
     "_inner_training_loop": "5.0",
     "_run_epoch": "5.0",
+    "_finalize_training": "5.0",
     "_get_num_items_in_batch": "5.0",
 }
 
@@ -57,6 +58,12 @@ class UpstreamTrainer(Trainer):
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Act once a run, after the state is restored and before its first step."""
 
+    def plus_training_ends(self, run_dir: str) -> None:
+        """Act after the last step, before upstream loads the best model."""
+
+    def plus_checkpoint_begins(self, checkpoint_dir: str) -> None:
+        """Act before a checkpoint is written; what is written there is complete when the checkpoint is."""
+
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
         return self.plus_evaluate(
             lambda: super(UpstreamTrainer, self)._evaluate(trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
@@ -66,6 +73,7 @@ class UpstreamTrainer(Trainer):
         return self.plus_is_new_best(metrics, self._get_output_dir(trial=trial))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.plus_checkpoint_begins(checkpoint_dir(self, trial))
         super()._save_checkpoint(model, trial)
         self.plus_checkpoint_saved(checkpoint_dir(self, trial))
 
@@ -83,6 +91,10 @@ class UpstreamTrainer(Trainer):
                 kwargs.get("resume_from_checkpoint"), kwargs.get("trial"), kwargs.get("ignore_keys_for_eval")
             )
         return super()._run_epoch(*args, **kwargs)
+
+    def _finalize_training(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        self.plus_training_ends(self._get_output_dir(trial=trial))
+        return super()._finalize_training(trial, *args, **kwargs)
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._plus_started = False
@@ -111,6 +123,11 @@ def save_checkpoint(trainer: Trainer, trial: Any = None) -> str:
 def evaluate_step(trainer: Trainer, trial: Any, ignore_keys: Any) -> dict[str, float]:
     """Run the evaluation of the current step as the training loop would."""
     return trainer._evaluate(trial, ignore_keys)  # type: ignore[no-any-return]
+
+
+def save_weights(trainer: Trainer, folder: str) -> None:
+    """Write the model as ``from_pretrained`` reads it, without pushing it anywhere."""
+    trainer.save_model(folder, _internal_call=True)
 
 
 def load_best_model(trainer: Trainer) -> None:

@@ -10,12 +10,14 @@ from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, pending, strict_state
 from hf_trainplus.training.argument_values import refuse_wrong_base_order
 from hf_trainplus.training.construction import preserve_mode
 from hf_trainplus.training.runner import EvaluationRunner
+from hf_trainplus.training.scheduled import ScheduledEvaluations
 from hf_trainplus.training.source import EvaluationSource
 
 
@@ -23,8 +25,9 @@ class PlusTrainer(upstream.UpstreamTrainer):
     """Drop-in ``Trainer`` whose evaluation is token-exact, counts every row once and changes no training bit.
 
     With no Plus option set it trains bit-equal to ``Trainer``. It stands as the last base under any other trainer:
-    ``class MyTrainer(SFTTrainer, PlusTrainer)``. It takes the arguments of ``Trainer``; plain ``TrainingArguments`` are
-    accepted too. The keys that an evaluation logs are listed at ``hf_trainplus.training.logged.logged_metrics``.
+    ``class MyTrainer(SFTTrainer, PlusTrainer)``. It takes the arguments of ``Trainer`` (plain ``TrainingArguments`` are
+    accepted too) and ``subset_strategy``, an object that draws the rows of ``eval_mode="subset"``. The keys that an
+    evaluation logs are listed at ``hf_trainplus.training.logged.logged_metrics``.
 
     Raises:
         TypeError: PlusTrainer stands before another trainer among the bases, or the arguments are not of the kind that
@@ -53,10 +56,11 @@ class PlusTrainer(upstream.UpstreamTrainer):
         construction.check_arguments_kind(cls, PlusTrainer, args, kwargs)
         return super().__new__(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, subset_strategy: SubsetStrategy | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
-        self._inside_evaluate = False
+        self._scheduled = ScheduledEvaluations(self, self._runner, subset_strategy)
+        self._inside_evaluate = self._is_scheduled = False
         construction.complete_label_names(self)
         if isinstance(self.eval_dataset, dict):
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
@@ -92,6 +96,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Run the evaluation; a foreign loader is used as it is, in arrival order."""
+        if self._is_scheduled and isinstance(dataloader, EvaluationSource):
+            return self._scheduled.run(dataloader, prediction_loss_only, ignore_keys, metric_key_prefix)
         return self._runner.run(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
@@ -121,7 +127,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_evaluate(self, run: Any) -> dict[str, float]:
         """Evaluate at a step of the run; an evaluation that fails never costs the training."""
         try:
-            metrics: dict[str, float] = super().plus_evaluate(run)
+            with construction.flag(self, "_is_scheduled"):
+                metrics: dict[str, float] = super().plus_evaluate(run)
             best.require_metric(self.args, metrics, self.label_names)
         except Exception as error:
             self._evaluation_failed(error)
@@ -146,16 +153,30 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""
         args = self.args
+        if self._scheduled.racing:
+            return self._scheduled.note_settled_best(run_dir) or bool(self.control.should_save)
         if args.metric_for_best_model is None or not metrics:
             return bool(self.control.should_save)
         value = metrics[best.metric_key(args.metric_for_best_model)]
         found = best.note_best(args, self.state, self.control, value, run_dir)
         return found or bool(self.control.should_save)
 
+    def plus_checkpoint_begins(self, checkpoint_dir: str) -> None:
+        """Write what a resumed run needs to go on with the same decisions."""
+        self._scheduled.save(checkpoint_dir)
+
+    def plus_training_ends(self, run_dir: str) -> None:
+        """Name the best of a race, evaluate the winner on all rows, and log it."""
+        with preserve_rng(), preserve_mode(self), self._own_loaders():
+            metrics = self._scheduled.finish(run_dir)
+        if metrics:
+            self.log(metrics)
+
     def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
         """Keep the state's file strict JSON."""
         if self.args.should_save:
             strict_state.make_file_strict(os.path.join(checkpoint_dir, "trainer_state.json"))
+        self._scheduled.tidy(os.path.dirname(checkpoint_dir))
 
     def save_state(self) -> None:
         """Save the state as upstream does, as strict JSON."""
@@ -166,6 +187,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Restore what the strict file spelled out, and evaluate a step whose evaluation is still to be done."""
         strict_state.restore_state(self.state)
+        self._scheduled.begin(resume_from_checkpoint)
         if resume_from_checkpoint is None:
             return
         if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):

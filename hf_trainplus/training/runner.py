@@ -94,6 +94,10 @@ class EvaluationRunner:
         """Evaluate, with upstream's arguments and result."""
         loss_only = self.trainer.args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         request = Request(loader, loss_only, description == "Prediction", ignore_keys)
+        return self.evaluate(request, prefix)
+
+    def evaluate(self, request: Request, prefix: str) -> EvalLoopOutput:
+        """Run a request and turn what was found into upstream's result."""
         self.last = self.loop(request)
         return result_of(self, self.last, request, prefix)
 
@@ -118,8 +122,7 @@ class EvaluationRunner:
     def _loop(self, request: Request, model: Any) -> LoopOutput:
         trainer, ranks = self.trainer, Ranks.current()
         inner = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
-        smoothing = trainer.args.label_smoothing_factor
-        kind = find_loss_kind(inner, label_names=trainer.label_names, label_smoothing=smoothing)
+        kind = self._formula_of(inner)
         metrics = self.metrics_of(inner)
         streaming = [] if request.loss_only else metrics.streaming
         keeps = request.predicting or bool(metrics.collected and not request.loss_only)
@@ -158,6 +161,17 @@ class EvaluationRunner:
             return foreign_batches(request.loader, ranks)
         independent = self._verified or (kind is not None and not self._loss_is_overridden())
         return self._batches.of(request.loader, ranks, rows_are_independent=independent, ids=request.ids)
+
+    def rows_are_independent(self) -> bool:
+        """Say whether a row's loss is known to be its own: by its formula, or because an evaluation has shown it."""
+        if self._verified:
+            return True
+        inner = self.trainer.accelerator.unwrap_model(self.trainer.model, keep_torch_compile=False)
+        return self._formula_of(inner) is not None and not self._loss_is_overridden()
+
+    def _formula_of(self, model: Any) -> LossKind | None:
+        smoothing = self.trainer.args.label_smoothing_factor
+        return find_loss_kind(model, label_names=self.trainer.label_names, label_smoothing=smoothing)
 
     def _loss_is_overridden(self) -> bool:
         trainer = self.trainer

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+
 from hf_trainplus.decisions.race import Drop, Evaluate, Evaluated, Keep, Kept
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.results import ExampleResults, Int64Array
@@ -38,27 +40,45 @@ class LiveDriver:
         self._evaluate_rows = evaluate_rows
         self._weights = weights
         self._clock = clock
-        self.parts: dict[int, list[ExampleResults]] = {}
+        self._known: dict[int, ExampleResults] = {}
         self.seconds = 0.0
+        self.rows_evaluated = 0
+
+    def known(self, checkpoint: int) -> ExampleResults | None:
+        """Return all rows that were evaluated for a checkpoint in this process."""
+        return self._known.get(checkpoint)
 
     def evaluate(self, command: Evaluate) -> Evaluated:
-        """Evaluate rows with the live weights, or with a candidate's and put the live ones back."""
+        """Evaluate rows with the live weights, or with a candidate's and put the live ones back.
+
+        Rows that are known already are not evaluated again: a race may be begun anew on the same checkpoint.
+        """
+        before = self._known.get(command.checkpoint)
+        missing = command.rows if before is None else np.setdiff1d(command.rows, before.index)
+        evaluate_seconds: float | None = 0.0
+        load_seconds: float | None = None
+        if len(missing):
+            results, evaluate_seconds, load_seconds = self._run(command, missing)
+            self._known[command.checkpoint] = ExampleResults.concatenate([before, results] if before else [results])
+            self.rows_evaluated += len(missing)
+        known = self._known[command.checkpoint]
+        wanted = known.take(np.isin(known.index, command.rows))
+        return Evaluated(wanted, evaluate_seconds, load_seconds)
+
+    def _run(self, command: Evaluate, rows: Int64Array) -> tuple[ExampleResults, float, float | None]:
         start = self._clock()
         if command.live or self._weights is None:
-            results = self._evaluate_rows(command.rows)
-            evaluated = self._clock()
-            loading: float | None = None
+            results = self._evaluate_rows(rows)
+            taken, loading = self._clock() - start, None
         else:
             with self._weights.loaded(command.checkpoint):
                 loaded = self._clock()
-                results = self._evaluate_rows(command.rows)
-                evaluated = self._clock()
-            loading = self._clock() - evaluated + loaded - start
-            start = loaded
-        self.parts.setdefault(command.checkpoint, []).append(results)
-        taken, loading = Ranks.current().from_first((evaluated - start, loading))
+                results = self._evaluate_rows(rows)
+                taken = self._clock() - loaded
+            loading = self._clock() - start - taken
+        taken, loading = Ranks.current().from_first((taken, loading))
         self.seconds += taken + (loading or 0.0)
-        return Evaluated(results, taken, loading)
+        return results, taken, loading
 
     def keep(self, command: Keep) -> Kept:
         """Keep the live weights."""
@@ -70,6 +90,12 @@ class LiveDriver:
 
     def drop(self, command: Drop) -> None:
         """Forget a candidate's weights; what an older checkpoint on disk still names stays on disk."""
-        self.parts.pop(command.checkpoint, None)
+        self._known.pop(command.checkpoint, None)
         if self._weights is not None:
             self._weights.drop(command.checkpoint)
+
+    def forget_except(self, checkpoints: tuple[int, ...]) -> None:
+        """Forget the rows of checkpoints that are out."""
+        for checkpoint in list(self._known):
+            if checkpoint not in checkpoints:
+                del self._known[checkpoint]

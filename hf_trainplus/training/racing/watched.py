@@ -18,35 +18,37 @@ class NotRaced:
     reason: str
 
 
-def race_metric(name: str, metrics: Sequence[Metric], *, greater_is_better: bool) -> RaceMetric | NotRaced:
+def race_metric(name: str, metrics: Sequence[Metric], *, greater_is_better: bool, rows: int) -> RaceMetric | NotRaced:
     """Return what the race compares for the watched metric.
 
     Args:
         name: the watched metric without prefix, e.g. ``loss`` or ``accuracy``.
         metrics: the metric objects of the trainer.
         greater_is_better: direction of the watched metric.
+        rows: number of rows in the evaluation set.
 
     Example:
-        >>> race_metric("loss", [], greater_is_better=False).name
+        >>> race_metric("loss", [], greater_is_better=False, rows=1000).name
         'loss'
-        >>> race_metric("accuracy", [], greater_is_better=True).reason
+        >>> race_metric("accuracy", [], greater_is_better=True, rows=1000).reason
         "the metric 'accuracy' comes from a function that says nothing of single rows; give load_metric(...) instead"
     """
     if name in ("loss", "perplexity"):
         return LossMetric(name="loss")
     for metric in metrics:
         if metric.primary == name:
-            return _of_object(metric, greater_is_better)
+            return _of_object(metric, greater_is_better, rows)
     return NotRaced(
         f"the metric {name!r} comes from a function that says nothing of single rows; give load_metric(...) instead"
     )
 
 
-def _of_object(metric: Metric, greater_is_better: bool) -> RaceMetric | NotRaced:
+def _of_object(metric: Metric, greater_is_better: bool, rows: int) -> RaceMetric | NotRaced:
     name = metric.primary
     if not isinstance(metric, AdditiveMetric):
         return NotRaced(f"the metric {name!r} ranks all rows together and is no function of sums over rows")
     if metric.per_example:
         bounds = (0.0, 1.0) if name in _SHARES else (float("-inf"), float("inf"))
         return ScoreMetric(name, greater_is_better, lower=bounds[0], upper=bounds[1])
-    return StatisticMetric(name, lambda means: float(metric.primary_from_totals(means)), greater_is_better)
+    # the race hands over means, and metrics with smoothing need the sums
+    return StatisticMetric(name, lambda means: float(metric.primary_from_totals(means * rows)), greater_is_better)

@@ -1,0 +1,300 @@
+"""The race of a trainer's watched metric: made at the first evaluation, carried in checkpoints, settled at the end."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from transformers import EarlyStoppingCallback
+from transformers.trainer_utils import EvalLoopOutput
+
+from hf_trainplus import _upstream as upstream
+from hf_trainplus.decisions.estimators.quantiles import critical_value
+from hf_trainplus.decisions.race import RaceConfig
+from hf_trainplus.evaluation.loop import LoopOutput
+from hf_trainplus.evaluation.metrics.base import Metric
+from hf_trainplus.results import ExampleResults, Int64Array
+from hf_trainplus.training import best
+from hf_trainplus.training.racing import state_file, weights
+from hf_trainplus.training.racing.audit import DecisionLog
+from hf_trainplus.training.racing.driver import LiveDriver
+from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
+from hf_trainplus.training.racing.watched import NotRaced, race_metric
+from hf_trainplus.training.result import result_of
+from hf_trainplus.training.runner import EvaluationRunner, Request
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+    from hf_trainplus.training_args import PlusTrainingArguments
+
+BEST_FOLDER = "best-checkpoint"
+
+
+class LiveRace:
+    """Races the watched metric of a training run, or says once why every row is evaluated.
+
+    Args:
+        trainer: the trainer.
+        runner: runs rows with the weights in the model.
+        limits: when a race is not worth it.
+    """
+
+    def __init__(self, trainer: Trainer, runner: EvaluationRunner, limits: RaceLimits) -> None:
+        self._trainer = trainer
+        self._runner = runner
+        self.limits = limits
+        self.session: RaceSession | None = None
+        self._weights: weights.CandidateWeights | None = None
+        self._refused = False
+        self._request: tuple[Request, str] | None = None
+        self._resume_from: str | None = None
+        self._last: Observed | None = None
+
+    @property
+    def _args(self) -> PlusTrainingArguments:
+        return cast("PlusTrainingArguments", self._trainer.args)
+
+    # ---- a run begins, goes on, ends ----
+    def begin(self, resume_from: str | None) -> None:
+        """Forget an earlier run; the race of the checkpoint is taken up at the first evaluation."""
+        self.session, self._refused, self._request, self._last = None, False, None, None
+        self._resume_from = resume_from
+
+    def applies(self, request: Request, prefix: str) -> bool:
+        """Say whether this evaluation is raced; the session is made the first time."""
+        if self.session is None and not self._refused:
+            made = self._make(request)
+            if isinstance(made, str):
+                self._refused = True
+                self._runner.say_once(f"eval_mode='race' evaluates every row here: {made}")
+            else:
+                self.session, self._request = made, (request, prefix)
+                self._take_up()
+        return self.session is not None
+
+    def observe(self, request: Request, prefix: str) -> EvalLoopOutput:
+        """Enter the live weights and return what is logged of them."""
+        session = cast("RaceSession", self.session)
+        observed = self._last = session.observe(self._trainer.state.global_step)
+        if observed.verdict.stop:
+            self._trainer.control.should_training_stop = True
+        return self._logged(observed, request, prefix)
+
+    def note_settled_best(self, run_dir: str) -> bool:
+        """Without reloading, the best is known at once and its checkpoint must be written now; say whether it must."""
+        step = self._trainer.state.global_step
+        if self._weights is not None or self._last is None or self._last.verdict.best != step:
+            return False
+        value = self._last.verdict.value
+        self._set_best(step, value, os.path.join(run_dir, f"checkpoint-{step}"))
+        return True
+
+    def finish(self, run_dir: str) -> dict[str, Any] | None:
+        """Settle what is open; write and name the best, and return its exact metrics; None without a winner."""
+        if self.session is None or self._request is None:
+            return None
+        step = self._trainer.state.global_step
+        observed = self.session.finish(step if self.session.last_step == step else None)
+        if observed is None or observed.verdict.best is None:
+            return None
+        winner = observed.verdict.best
+        self._set_best(winner, observed.verdict.value, self._best_folder(run_dir, winner))
+        request, prefix = self._request
+        metrics = dict(self._exact_metrics(observed, request, prefix))
+        metrics[f"{prefix}_best_step"] = winner
+        return metrics
+
+    def _exact_metrics(self, observed: Observed, request: Request, prefix: str) -> dict[str, Any]:
+        """Return the winner's metrics; a metric function needs one more pass over all rows with its weights."""
+        needs_rows = observed.subset is not None or len(observed.results) < len(request.loader.dataset)
+        collected = self._runner.metrics_of(self._trainer.model).collected and not request.loss_only
+        winner = observed.verdict.best
+        if (needs_rows or collected) and self._weights is not None and winner in self._weights.steps:
+            with self._weights.loaded(cast("int", winner)):
+                return cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics)
+        return cast("dict[str, Any]", self._logged(observed, request, prefix).metrics)
+
+    def _set_best(self, step: int, value: float | None, folder: str) -> None:
+        state = self._trainer.state
+        state.best_metric, state.best_global_step, state.best_model_checkpoint = value, step, folder
+
+    def _best_folder(self, run_dir: str, winner: int) -> str:
+        """Return the winner's checkpoint on the save grid, or write its weights beside the checkpoints."""
+        trainer = self._trainer
+        on_grid = os.path.join(run_dir, f"checkpoint-{winner}")
+        if trainer.accelerator.gather_for_metrics([os.path.isdir(on_grid)], use_gather_object=True)[0]:
+            return on_grid
+        folder = os.path.join(run_dir, f"{BEST_FOLDER}-{winner}")
+        if self._weights is None or winner not in self._weights.steps:
+            upstream.save_weights(trainer, folder)
+        else:
+            with self._weights.loaded(winner):
+                upstream.save_weights(trainer, folder)
+        trainer.accelerator.wait_for_everyone()
+        return folder
+
+    # ---- checkpoints ----
+    def save(self, checkpoint_dir: str) -> None:
+        """Write the race into a checkpoint that begins, and the candidates that it names beside the checkpoints."""
+        if self.session is None:
+            return
+        if self._weights is not None:
+            self._weights.persist()
+        if self._args.should_save:
+            steps = [] if self._weights is None else self._weights.steps
+            weights.write_references(checkpoint_dir, steps)
+            state_file.write_state(os.path.join(checkpoint_dir, state_file.FILE), self._state(steps))
+
+    def tidy(self, run_dir: str) -> None:
+        """Delete candidates that no checkpoint names any more."""
+        if self._weights is not None and os.path.isdir(run_dir):
+            self._weights.remove_unreferenced(weights.referenced_candidates(run_dir))
+
+    def _state(self, steps: list[int]) -> dict[str, Any]:
+        session = cast("RaceSession", self.session)
+        return {"race": session.race.state_dict(), "full": session.race.config.full, "candidates": steps}
+
+    def _take_up(self) -> None:
+        """Go on with the race of the checkpoint that the run was resumed from."""
+        path = os.path.join(self._resume_from or "", state_file.FILE)
+        session = cast("RaceSession", self.session)
+        if self._resume_from is None or not os.path.isfile(path):
+            return
+        state = state_file.read_state(path)
+        session.take_up(state["race"], full=state["full"])
+        session.log.rewind(self._resumed_step())
+        if self._weights is not None:
+            self._weights.restore(list(state["candidates"]))
+
+    def _resumed_step(self) -> int:
+        return int(str(self._resume_from).rstrip(os.sep).rsplit("-", 1)[1])
+
+    # ---- making a session ----
+    def _make(self, request: Request) -> RaceSession | str:
+        args, dataset = self._args, request.loader.dataset
+        reason = self._why_not(request)
+        if reason is not None:
+            return reason
+        greater = bool(args.greater_is_better) if args.metric_for_best_model else False
+        objects = self._runner.own_metrics(Metric)
+        metric = race_metric(self._watched_name(), objects, greater_is_better=greater, rows=len(dataset))
+        if isinstance(metric, NotRaced):
+            return metric.reason
+        self._weights = self._candidate_weights()
+        return RaceSession(
+            metric,
+            len(dataset),
+            self._config(),
+            LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights),
+            DecisionLog(str(args.output_dir), writes=args.should_save),
+            limits=self.limits,
+            say=self._runner.say_once,
+            labels=_label_codes(dataset),
+            environment=self._environment(),
+        )
+
+    def _why_not(self, request: Request) -> str | None:
+        trainer, dataset = self._trainer, request.loader.dataset
+        if not hasattr(dataset, "__len__"):
+            return "a stream's rows have no stable positions"
+        if len(dataset) < self.limits.min_rows:
+            return f"the set has {len(dataset)} rows, under {self.limits.min_rows} a race saves nothing"
+        if trainer.args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
+            return "the learning rate follows every value of the metric"
+        if trainer.state.is_hyper_param_search:
+            return "a hyperparameter search compares every value of the metric"
+        if not self._runner.rows_are_independent():
+            return "a row's loss may depend on the rows beside it"
+        return None
+
+    def _watched_key(self) -> str:
+        return best.metric_key(str(self._args.metric_for_best_model or "loss"))
+
+    def _watched_name(self) -> str:
+        name = self._watched_key()[len("eval_") :]
+        sets = self._trainer.eval_dataset
+        if isinstance(sets, dict):
+            return next((name[len(key) + 1 :] for key in sets if name.startswith(f"{key}_")), name)
+        return name
+
+    def _config(self) -> RaceConfig:
+        args = self._args
+        patience, threshold = self._patience()
+        return RaceConfig(
+            strict=args.eval_race_strict,
+            patience=patience,
+            threshold=threshold,
+            tolerance=args.eval_tolerance,
+            reload=self._weights is not None,
+            chunk=args.eval_batch_size * args.world_size,
+            seed=int(args.seed if args.data_seed is None else args.data_seed),
+        )
+
+    def _patience(self) -> tuple[float | None, float]:
+        """Take over the patience of upstream's callback, which would judge noisy levels."""
+        for callback in list(self._trainer.callback_handler.callbacks):
+            if isinstance(callback, EarlyStoppingCallback):
+                self._trainer.remove_callback(callback)
+                self._runner.say_once(
+                    "EarlyStoppingCallback would judge noisy levels in a race: its patience and threshold are judged "
+                    "by the race itself"
+                )
+                return float(callback.early_stopping_patience), float(callback.early_stopping_threshold or 0.0)
+        return None, 0.0
+
+    def _candidate_weights(self) -> weights.CandidateWeights | None:
+        trainer = self._trainer
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            return None
+        inner = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+        folder = os.path.join(str(trainer.args.output_dir), weights.FOLDER)
+        barrier = trainer.accelerator.wait_for_everyone
+        return weights.CandidateWeights(inner, folder, writes=trainer.args.should_save, barrier=barrier)
+
+    def _environment(self) -> dict[str, str]:
+        from hf_trainplus import __version__
+
+        args = self._args
+        precision = args.eval_precision or str(args.mixed_precision)
+        return {"version": __version__, "precision": precision, "batch_size": str(args.eval_batch_size)}
+
+    # ---- evaluating and logging ----
+    def _evaluate_rows(self, request: Request, rows: Int64Array) -> ExampleResults:
+        return self._runner.loop(replace(request, ids=np.sort(rows))).results
+
+    def _logged(self, observed: Observed, request: Request, prefix: str) -> EvalLoopOutput:
+        output = LoopOutput(observed.results, None, None, None, True, True, 0, observed.seconds)
+        result = result_of(self._runner, output, replace(request, subset=observed.subset), prefix)
+        metrics = cast("dict[str, Any]", result.metrics)
+        _put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
+        metrics[f"{prefix}_race_candidates"] = len(observed.verdict.candidates)
+        metrics[f"{prefix}_race_cost"] = observed.cost
+        return result
+
+
+def _put_level(metrics: dict[str, Any], key: str, observed: Observed, confidence: float) -> None:
+    """Log the race's own estimate of the watched metric, which knows fully evaluated checkpoints too."""
+    verdict = observed.verdict
+    if verdict.value is None or key.endswith("_perplexity"):
+        return
+    metrics[key] = verdict.value
+    metrics[f"{key}_exact"] = float(verdict.exact)
+    if verdict.se is not None and not verdict.exact:
+        half = critical_value(confidence) * verdict.se
+        metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = verdict.value - half, verdict.value + half
+
+
+def _label_codes(dataset: Any) -> Int64Array | None:
+    """Return the class of each row where a column of few whole numbers says it, for strata before any loss is known."""
+    for name in ("labels", "label"):
+        if name not in (getattr(dataset, "column_names", None) or ()):
+            continue
+        values = np.asarray(dataset.with_format("numpy")[name])
+        if values.ndim == 1 and np.issubdtype(values.dtype, np.integer):
+            classes, codes = np.unique(values, return_inverse=True)
+            return codes.astype(np.int64) if len(classes) <= math.isqrt(len(values)) else None
+    return None

@@ -1,0 +1,160 @@
+"""One race inside a training run: observes the live weights at each evaluation and names the winner at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hf_trainplus.decisions.race import Race, RaceConfig, RaceMetric, RaceVerdict, drive
+from hf_trainplus.decisions.subset import Subset
+from hf_trainplus.results import ExampleResults, Int64Array
+from hf_trainplus.training.racing.audit import DecisionLog
+from hf_trainplus.training.racing.driver import LiveDriver
+
+
+@dataclass(frozen=True)
+class RaceLimits:
+    """Below these a race saves nothing worth having, and every row is evaluated.
+
+    Args:
+        min_rows: smallest evaluation set that is raced.
+        min_seconds: shortest full evaluation that is raced, in seconds, as the first look measures it.
+    """
+
+    min_rows: int = 500
+    min_seconds: float = 5.0
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one evaluation of a race gives to the log.
+
+    Args:
+        verdict: what the race says.
+        results: rows known of the observed checkpoint.
+        subset: how those rows stand for the whole set; None when they are all of it.
+        seconds: wall-clock seconds of forward passes, saving and loading.
+        cost: pairs evaluated so far as a share of stock's.
+    """
+
+    verdict: RaceVerdict
+    results: ExampleResults
+    subset: Subset | None
+    seconds: float
+    cost: float
+
+
+class RaceSession:
+    """Runs a race with a driver, keeps its audit, and goes to full evaluation by itself where racing cannot help.
+
+    Args:
+        metric: what is compared.
+        rows: number of rows of the evaluation set.
+        config: bounds, patience, tolerance.
+        driver: evaluates, keeps and loads.
+        log: where comparisons are written.
+        limits: when a race is not worth it.
+        say: told once why every row is evaluated.
+        labels: (N,) group of each row, or None.
+        environment: repeated in every audit record.
+    """
+
+    def __init__(
+        self,
+        metric: RaceMetric,
+        rows: int,
+        config: RaceConfig,
+        driver: LiveDriver,
+        log: DecisionLog,
+        *,
+        limits: RaceLimits = RaceLimits(),
+        say: Callable[[str], None] = lambda message: None,
+        labels: Int64Array | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._metric = metric
+        self._rows = rows
+        self._labels = labels
+        self._environment = dict(environment or {})
+        self._driver = driver
+        self.log = log
+        self._limits = limits
+        self._say = say
+        self.race = self._new_race(config)
+        self.last_step: int | None = None
+
+    def _new_race(self, config: RaceConfig) -> Race:
+        return Race(self._metric, self._rows, config, labels=self._labels, environment=self._environment)
+
+    def observe(self, step: int, position: float | None = None) -> Observed:
+        """Enter the live weights as the checkpoint of ``step``."""
+        self.last_step = step
+        verdict = self._drive(self.race.observe(step, position=position))
+        if self.race.state.observations == 1 and not self.race.config.full and self._is_short(step):
+            self.race = self._new_race(replace(self.race.config, full=True))
+            verdict = self._drive(self.race.observe(step, position=position))
+        observed = self._observed(step, verdict)
+        self._driver.forget_except(verdict.candidates)
+        return observed
+
+    def take_up(self, state: Any, *, full: bool) -> None:
+        """Go on from the state of a checkpoint.
+
+        Args:
+            state: what ``Race.state_dict`` returned.
+            full: whether that race had gone to full evaluation.
+        """
+        if full and not self.race.config.full:
+            self.race = self._new_race(replace(self.race.config, full=True))
+        self.race.load_state_dict(state)
+
+    def finish(self, live: int | None) -> Observed | None:
+        """Settle what is open and read the winner fully; None when nothing was ever observed or nothing is finite.
+
+        Args:
+            live: checkpoint whose weights are in the model, or None.
+        """
+        if not self.race.state.observations:
+            return None
+        verdict = self._drive(self.race.finish(live))
+        return None if verdict.best is None else self._observed(verdict.best, verdict)
+
+    def _drive(self, steps: Any) -> RaceVerdict:
+        verdict: RaceVerdict = drive(steps, self._driver)
+        self.log.add(record.to_dict() for record in verdict.records)
+        return verdict
+
+    def _is_short(self, step: int) -> bool:
+        """Say whether a full evaluation takes too little time to race, by the rows evaluated so far."""
+        known = self._driver.known(step)
+        if known is None or not len(known):
+            return False
+        seconds = self._driver.seconds / len(known) * self._rows
+        if seconds >= self._limits.min_seconds:
+            return False
+        self._say(
+            f"eval_mode='race' evaluates every row here: a full evaluation takes about {seconds:.1f} s, under "
+            f"{self._limits.min_seconds:g} s there is nothing worth saving"
+        )
+        return True
+
+    def _observed(self, step: int, verdict: RaceVerdict) -> Observed:
+        known = self._driver.known(step)
+        if known is None:
+            known = ExampleResults(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        known = known.in_dataset_order()
+        subset = None if len(known) == self._rows else self._subset(known.index)
+        seconds, self._driver.seconds = self._driver.seconds, 0.0
+        return Observed(verdict, known, subset, seconds, self.race.cost)
+
+    def _subset(self, index: Int64Array) -> Subset | None:
+        """Weight the rows by the strata in which they were drawn, so that a level of other metrics is unbiased."""
+        design = self.race.state.design
+        strata = design.stratum[index]
+        counts = np.bincount(strata, minlength=len(design.sizes))
+        if not len(index) or bool(((counts == 0) & (design.sizes > 0)).any()):
+            return None
+        return Subset(index, (design.sizes / np.maximum(counts, 1))[strata], strata, method="race")

@@ -1,0 +1,163 @@
+"""The evaluations that a training run schedules: all rows, a fixed subset, or a race."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from transformers.trainer_utils import EvalLoopOutput
+
+from hf_trainplus import _upstream as upstream
+from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
+from hf_trainplus.decisions.subset import Subset, representative_subset
+from hf_trainplus.training import best
+from hf_trainplus.training.racing.live_race import LiveRace
+from hf_trainplus.training.racing.session import RaceLimits
+from hf_trainplus.training.racing.weights import changing_tensors
+from hf_trainplus.training.runner import EvaluationRunner, Request
+from hf_trainplus.training.source import EvaluationSource
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+    from hf_trainplus.training_args import PlusTrainingArguments
+
+
+class ScheduledEvaluations:
+    """Chooses how each scheduled evaluation is made; an evaluation that a person asks for is never its business.
+
+    Args:
+        trainer: the trainer; its ``args.eval_mode`` counts, and plain arguments mean full.
+        runner: runs rows.
+        strategy: draws the subset; None for ``args.eval_subset_strategy``.
+        limits: when a race is not worth it.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        runner: EvaluationRunner,
+        strategy: SubsetStrategy | None = None,
+        limits: RaceLimits | None = None,
+    ) -> None:
+        self._trainer = trainer
+        self._runner = runner
+        self._strategy = strategy
+        self._subsets: dict[str, Subset] = {}
+        self._last: tuple[Request, str] | None = None
+        self.race = LiveRace(trainer, runner, limits or RaceLimits())
+
+    @property
+    def _args(self) -> PlusTrainingArguments:
+        return cast("PlusTrainingArguments", self._trainer.args)
+
+    @property
+    def mode(self) -> str:
+        """``full``, ``subset`` or ``race``."""
+        return str(getattr(self._args, "eval_mode", "full"))
+
+    @property
+    def racing(self) -> bool:
+        """Whether the watched metric is being raced, so that no logged level decides anything."""
+        return self.race.session is not None
+
+    def run(
+        self, source: EvaluationSource, loss_only: bool | None, ignore_keys: list[str] | None, prefix: str
+    ) -> EvalLoopOutput:
+        """Evaluate as scheduled, with upstream's result."""
+        only = self._args.prediction_loss_only if loss_only is None else loss_only
+        request = Request(source, only, ignore_keys=ignore_keys)
+        watched = self._is_watched(prefix)
+        if self.mode == "race" and watched and self.race.applies(request, prefix):
+            return self.race.observe(request, prefix)
+        subset = self._subset(source, prefix, watched)
+        if watched:
+            self._last = (request, prefix)
+        if subset is None:
+            return self._runner.evaluate(request, prefix)
+        return self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+
+    def _is_watched(self, prefix: str) -> bool:
+        if not isinstance(self._trainer.eval_dataset, dict):
+            return True
+        return best.metric_key(str(self._args.metric_for_best_model or "loss")).startswith(f"{prefix}_")
+
+    # ---- subset ----
+    def _subset(self, source: EvaluationSource, prefix: str, watched: bool) -> Subset | None:
+        """Return the rows that stand for the set, the same every time; None for all of them.
+
+        Sets beside a raced one are evaluated on a subset when a size was given.
+        """
+        asked = self.mode == "subset" or (self.mode == "race" and not watched)
+        if not asked or self._args.eval_subset_size is None or not hasattr(source.dataset, "__len__"):
+            return None
+        if prefix not in self._subsets:
+            self._subsets[prefix] = self._draw(source.dataset)
+        return self._subsets[prefix]
+
+    def _draw(self, dataset: Any) -> Subset:
+        args = self._args
+        size = cast("float", args.eval_subset_size)
+        size = size if size < 1 else min(int(size), len(dataset))
+        seed = int(args.seed if args.data_seed is None else args.data_seed)
+        strategy = self._strategy or args.eval_subset_strategy
+        try:
+            return representative_subset(
+                dataset, size, strategy=strategy, label_column=args.eval_label_column, seed=seed
+            )
+        except ValueError as error:
+            if strategy != "stratified" or args.eval_label_column is not None:
+                raise
+            self._runner.say_once(f"the evaluation subset is drawn at random, not by label: {error}")
+            return representative_subset(dataset, size, strategy="random", seed=seed)
+
+    # ---- a run begins, goes on, ends ----
+    def begin(self, resume_from: str | None) -> None:
+        """Forget an earlier run, and take up what a checkpoint holds."""
+        self._last = None
+        self.race.begin(resume_from)
+
+    def note_settled_best(self, run_dir: str) -> bool:
+        """Say whether this step's checkpoint must be written because a race without reloading found it best."""
+        return self.race.note_settled_best(run_dir)
+
+    def save(self, checkpoint_dir: str) -> None:
+        """Write into a checkpoint that begins what a resumed run needs."""
+        self.race.save(checkpoint_dir)
+
+    def tidy(self, run_dir: str) -> None:
+        """Delete what no checkpoint names any more."""
+        self.race.tidy(run_dir)
+
+    def finish(self, run_dir: str) -> dict[str, Any] | None:
+        """Return the exact metrics of the best checkpoint, to be logged; None when they are known already."""
+        if self.racing:
+            return self.race.finish(run_dir)
+        if self.mode != "subset" or self._last is None or self._trainer.state.best_model_checkpoint is None:
+            return None
+        request, prefix = self._last
+        if not self._can_load_the_best():
+            return None
+        metrics = self._evaluate_the_best(request, prefix)
+        metrics[f"{prefix}_best_step"] = self._trainer.state.best_global_step
+        return metrics
+
+    def _can_load_the_best(self) -> bool:
+        sharded = self._trainer.is_fsdp_enabled or self._trainer.is_deepspeed_enabled
+        return self._args.load_best_model_at_end or not sharded
+
+    def _evaluate_the_best(self, request: Request, prefix: str) -> dict[str, Any]:
+        """Evaluate the best checkpoint on all rows; the live weights stay unless the best is to be loaded."""
+        trainer = self._trainer
+        live: dict[str, torch.Tensor] = {}
+        if not self._args.load_best_model_at_end:
+            live = {name: value.detach().clone() for name, value in changing_tensors(trainer.model).items()}
+        upstream.load_best_model(trainer)
+        try:
+            return dict(cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics))
+        finally:
+            with torch.no_grad():
+                for name, value in changing_tensors(trainer.model).items():
+                    if name in live:
+                        value.copy_(live[name])

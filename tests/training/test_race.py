@@ -1,0 +1,195 @@
+"""eval_mode="race" takes stock's decisions from fewer rows."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import EarlyStoppingCallback
+
+from hf_trainplus import PlusTrainer, PlusTrainingArguments, load_metric
+from hf_trainplus.training.racing.session import RaceLimits
+from tests.support import tiny
+
+SMALL = RaceLimits(min_rows=100, min_seconds=0.0)
+
+
+def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), limits=SMALL, **options):
+    arguments = {
+        "max_steps": max_steps,
+        "learning_rate": 2e-2,
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 100,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": metric,
+        "eval_mode": mode,
+        "lr_scheduler_type": "constant",
+        **options,
+    }
+    trainer = PlusTrainer(
+        tiny.bert(),
+        PlusTrainingArguments(**tiny.quiet(folder, **arguments)),
+        train_dataset=learnable(64, seed=1),
+        eval_dataset=learnable(rows),
+        data_collator=tiny.PaddingCollator(),
+        compute_metrics=None if metric == "loss" else load_metric(metric),
+        callbacks=list(callbacks),
+    )
+    trainer._scheduled.race.limits = limits
+    return trainer
+
+
+def learnable(n, seed=0):
+    """Rows whose label depends on a token, with noise, so that the loss falls and then rises."""
+    rng = np.random.default_rng(seed)
+    out = tiny.rows(n, seed=seed)
+    for row in out:
+        row["labels"] = int((row["input_ids"][0] > 20) != (rng.random() < 0.2))
+    return out
+
+
+def finished(trainer, **options):
+    trainer.train(**options)
+    return trainer
+
+
+def evaluations(trainer):
+    return [entry for entry in trainer.state.log_history if "eval_loss" in entry and "eval_best_step" not in entry]
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_the_same_best_from_fewer_rows(metric, tmp_path):
+    full = finished(make(tmp_path / "full", "full", metric=metric))
+    race = finished(make(tmp_path / "race", "race", metric=metric))
+    assert race.state.best_global_step == full.state.best_global_step
+    assert race.state.best_metric == pytest.approx(full.state.best_metric, abs=1e-6)
+    for name, value in full.model.state_dict().items():
+        assert torch.equal(value, race.model.state_dict()[name])
+    session = race._scheduled.race.session
+    assert session.race.state.pairs <= 12 * 400
+    if metric == "loss":
+        assert session.race.cost < 0.8
+    last = [entry for entry in race.state.log_history if "eval_best_step" in entry]
+    assert len(last) == 1
+    assert last[0]["eval_best_step"] == full.state.best_global_step
+    assert last[0][f"eval_{metric}_exact"] == 1.0
+
+
+def test_levels_carry_intervals_and_say_what_they_rest_on(tmp_path):
+    full = {entry["step"]: entry for entry in evaluations(finished(make(tmp_path / "full", "full", metric="accuracy")))}
+    raced = evaluations(finished(make(tmp_path / "race", "race", metric="accuracy")))
+    inside = 0
+    for entry in raced:
+        assert entry["eval_examples_total"] == 400
+        assert entry["eval_accuracy_exact"] == float(entry["eval_examples"] == 400)
+        assert entry["eval_race_candidates"] >= 1
+        low = entry.get("eval_loss_ci_low", -np.inf)
+        inside += low <= full[entry["step"]]["eval_loss"] <= entry.get("eval_loss_ci_high", np.inf)
+    assert inside >= 0.8 * len(raced)
+
+
+def test_patience_stops_at_stocks_step(tmp_path):
+    def stopper():
+        return [EarlyStoppingCallback(early_stopping_patience=3)]
+
+    full = finished(make(tmp_path / "full", "full", callbacks=stopper(), max_steps=20))
+    race = finished(make(tmp_path / "race", "race", callbacks=stopper(), max_steps=20))
+    assert race.state.global_step == full.state.global_step < 20
+    assert race.state.best_global_step == full.state.best_global_step
+
+
+def test_every_comparison_can_be_audited(tmp_path):
+    race = finished(make(tmp_path, "race"))
+    lines = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    assert len(lines) >= 11
+    wanted = {"step", "first", "second", "loser", "basis", "depth", "rows_hash", "design", "seed", "difference", "se"}
+    assert all(wanted <= set(line) for line in lines)
+    assert lines[-1]["environment"]["batch_size"] == "100"
+    assert race.state.best_global_step not in {line["loser"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"limits": RaceLimits(min_rows=1000)}, "400 rows"),
+        ({"limits": RaceLimits(min_rows=100, min_seconds=1e6)}, "nothing worth saving"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "learning rate follows"),
+    ],
+)
+def test_it_goes_to_full_by_itself_and_says_why(options, reason, tmp_path, caplog):
+    race = finished(make(tmp_path, "race", max_steps=4, **options))
+    said = [record.message for record in caplog.records if "evaluates every row here" in record.message]
+    assert len(said) == 1
+    assert reason in said[0]
+    assert all(entry["eval_examples"] == 400 for entry in evaluations(race))
+    assert race.state.best_model_checkpoint is not None
+
+
+def test_a_metric_function_is_not_raced(tmp_path, caplog):
+    trainer = make(tmp_path, "race", max_steps=2)
+    trainer.compute_metrics = lambda prediction: {"wobble": 0.5}
+    trainer.args.metric_for_best_model = "wobble"
+    trainer.train()
+    assert any("comes from a function" in record.message for record in caplog.records)
+
+
+def test_a_person_asking_gets_all_rows(tmp_path):
+    race = finished(make(tmp_path, "race", max_steps=3))
+    metrics = race.evaluate()
+    assert metrics["eval_examples"] == 400
+    assert metrics["eval_loss_exact"] == 1.0
+
+
+def test_candidates_files_are_gone_at_the_end(tmp_path):
+    race = finished(make(tmp_path, "race"))
+    assert not list(tmp_path.glob("trainplus_candidates/*"))
+    assert race.state.best_model_checkpoint.startswith(str(tmp_path))
+
+
+def test_resume_takes_the_same_decisions(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 5}
+    whole = finished(make(tmp_path / "whole", "race", **options))
+    finished(make(tmp_path / "part", "race", **options, max_steps=20))
+    resumed = make(tmp_path / "part", "race", **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "part" / "checkpoint-5"))
+    assert resumed.state.best_global_step == whole.state.best_global_step
+    assert resumed._scheduled.race.session.race.state.pairs == whole._scheduled.race.session.race.state.pairs
+
+    def decisions(folder):
+        lines = [json.loads(line) for line in (folder / "trainplus_decisions.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in line.items() if "seconds" not in key} for line in lines]
+
+    assert decisions(tmp_path / "part") == decisions(tmp_path / "whole")
+
+
+def test_subset_uses_the_same_rows_and_evaluates_the_winner_fully(tmp_path):
+    trainer = finished(make(tmp_path, "subset", eval_subset_size=0.2, max_steps=6))
+    logged = evaluations(trainer)
+    assert {entry["eval_examples"] for entry in logged} == {80}
+    assert all(entry["eval_loss_ci_low"] < entry["eval_loss"] < entry["eval_loss_ci_high"] for entry in logged)
+    assert all(entry["eval_loss_exact"] == 0.0 for entry in logged)
+    last = [entry for entry in trainer.state.log_history if "eval_best_step" in entry]
+    assert last[0]["eval_examples"] == 400
+    assert last[0]["eval_best_step"] == trainer.state.best_global_step
+    again = trainer.evaluate()
+    assert again["eval_loss"] == pytest.approx(last[0]["eval_loss"])
+
+
+def test_subset_without_a_size_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="eval_subset_size=512"):
+        make(tmp_path, "subset")
+
+
+def test_an_object_draws_the_subset(tmp_path):
+    from hf_trainplus.decisions.subset import Subset
+
+    class First:
+        def select(self, dataset, size, *, seed=0):
+            return Subset(np.arange(size), np.full(size, len(dataset) / size), np.zeros(size, int))
+
+    trainer = make(tmp_path, "subset", eval_subset_size=50, max_steps=1)
+    trainer._scheduled._strategy = First()
+    trainer.train()
+    assert evaluations(trainer)[0]["eval_examples"] == 50
