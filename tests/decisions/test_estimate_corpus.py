@@ -79,7 +79,7 @@ def test_wer_is_a_ratio_whichever_way_it_is_taken():
     ratio = ratio_interval(statistics[:, 0], statistics[:, 1])
     assert smooth.value == pytest.approx(jiwer.wer(references, outputs))
     assert smooth.value == ratio.value
-    assert smooth.population_standard_error == pytest.approx(ratio.population_standard_error, rel=1e-3)
+    assert smooth.population_standard_error == pytest.approx(ratio.population_standard_error, rel=0.02)
 
 
 def test_samples_strata_and_clusters_reach_corpus_metrics():

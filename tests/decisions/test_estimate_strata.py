@@ -157,11 +157,20 @@ def test_one_cluster_says_nothing_about_the_population():
     assert mean_interval(np.ones(200), design=SampleDesign.simple(200, clusters=np.zeros(200))).ci_low is None
 
 
-def test_ratio_influence_is_the_textbook_one():
+def test_ratio_error_is_the_textbook_one_of_the_jackknife():
     counts, sums = GENERATOR.integers(1, 9, 80), GENERATOR.random(80)
     found = ratio_interval(sums, counts, n_total=400)
+    left_out = (sums.sum() - sums) / (counts.sum() - counts)
+    assert found.standard_error == pytest.approx(math.sqrt(79 * left_out.var() * 0.8) * 80 / 79)
     residual = (sums - sums.sum() / counts.sum() * counts) / counts.mean()
-    assert found.standard_error == pytest.approx(math.sqrt(residual.var(ddof=1) / 80 * 0.8))
+    assert found.standard_error == pytest.approx(math.sqrt(residual.var(ddof=1) / 80 * 0.8), rel=0.03)
+
+
+def test_a_row_with_all_targets_leaves_no_error_to_see():
+    found = ratio_interval([3.0, 0.0, 0.0], [6, 0, 0])
+    assert (found.value, found.standard_error, found.population_standard_error) == (0.5, 0.0, None)
+    assert ratio_interval([3.0, 0.0], [6, 0], n_total=9).standard_error is None
+    assert found.ci_low is None
 
 
 def test_skewed_losses_reach_further_up_than_down():

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from hf_trainplus.decisions.estimators.assembly import linearized_estimate, resolve_design, without_interval
 from hf_trainplus.decisions.estimators.design import SampleDesign
-from hf_trainplus.decisions.estimators.proportions import share_estimate
+from hf_trainplus.decisions.estimators.proportions import SHARE_PULL, share_estimate
+from hf_trainplus.decisions.estimators.sampling_error import SamplingError
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import Variance, linearized_variance
 from hf_trainplus.results import Float64Array
@@ -57,9 +58,10 @@ def mean_interval(
     if not math.isfinite(value):
         return without_interval(value, used, confidence, "non-finite")
     expected = None if spread is None else np.asarray(spread, dtype=np.float64)
-    counted = bool(np.isin(column, (0, 1)).all())
-    variance = linearized_variance(column - value, used, spread=expected, counted=counted)
-    if counted:
+    right_or_wrong = bool(np.isin(column, (0, 1)).all())
+    pull = SHARE_PULL if right_or_wrong else 0.0
+    variance = linearized_variance(column - value, used, spread=expected, pull=pull)
+    if right_or_wrong:
         return share_estimate(column, used, variance, confidence)
     return linearized_estimate(value, _skewness_of(column, variance), used, confidence, method="t")
 
@@ -92,7 +94,7 @@ def loss_interval(
         ValueError: both n_total and design, columns of unequal length, or a confidence outside (0, 1).
 
     Source:
-        Ratio estimator R = sum(w y) / sum(w c) with influence (y - R c) / mean(c); Cochran, Sampling Techniques, 6.
+        Ratio estimator R = sum(w y) / sum(w c) with influence (y - R c) / mean(c); see ``ratio_interval``.
 
     Example:
         >>> loss_interval([3.0, 1.0], [3, 1]).value
@@ -130,7 +132,8 @@ def ratio_interval(
         ValueError: both n_total and design, columns of unequal length, or a confidence outside (0, 1).
 
     Source:
-        Cochran, Sampling Techniques, chapter 6.
+        Cochran, Sampling Techniques, chapter 6; without clusters the influence is the jackknife's, each divided by
+        the share of the lower total that the other rows have.
 
     Example:
         >>> ratio_interval([1.0, 2.0, 0.0], [4, 5, 3]).value
@@ -147,6 +150,14 @@ def ratio_interval(
     if not math.isfinite(value):
         return without_interval(value, used, confidence, "non-finite")
     influence = (above - value * below) / used.mean(below)
+    if used.clusters is None:
+        # a row with a large part of the lower total pulls the ratio toward itself, and hides its own error
+        without = 1 - used.weights * below / total
+        influence = np.divide(influence, without, out=np.zeros_like(influence), where=without > 0)
+    if np.count_nonzero(below) < 2:
+        # the only row of the lower total fits its own ratio: nothing is known of its error
+        unknown = Variance(SamplingError.none() if used.exact else SamplingError.unknown(), SamplingError.unknown())
+        return linearized_estimate(value, unknown, used, confidence, method="ratio")
     expected = None if spread is None else np.asarray(spread, dtype=np.float64)
     variance = _skewness_of(above, linearized_variance(influence, used, spread=expected))
     return linearized_estimate(value, variance, used, confidence, method="ratio")

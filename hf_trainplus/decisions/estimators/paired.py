@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hf_trainplus.decisions.estimators.assembly import linearized_estimate, resolve_design, without_interval
 from hf_trainplus.decisions.estimators.design import SampleDesign
 from hf_trainplus.decisions.estimators.intervals import ratio_interval
-from hf_trainplus.decisions.estimators.signs import sign_estimate
+from hf_trainplus.decisions.estimators.signs import SIGN_PULL, sign_estimate
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import linearized_variance
 
@@ -60,7 +60,7 @@ def difference_interval(
         return without_interval(value if used.n else None, used, confidence, "non-finite" if used.n else "empty")
     counted = bool((np.isin(left, (0, 1)) & np.isin(right, (0, 1))).all())
     expected = None if spread is None else np.asarray(spread, dtype=np.float64)
-    variance = linearized_variance(change - value, used, spread=expected, counted=counted)
+    variance = linearized_variance(change - value, used, spread=expected, pull=SIGN_PULL if counted else 0.0)
     if counted:
         return sign_estimate(change, used, variance, confidence)
     return linearized_estimate(value, variance.symmetric(), used, confidence, method="paired t")

@@ -15,6 +15,10 @@ from hf_trainplus.decisions.estimators.uncertainty import Estimate
 from hf_trainplus.decisions.estimators.variance import Variance, linearized_variance
 from hf_trainplus.results import Float64Array
 
+# A stratum of a few right rows is not certain to be all right. Measured on recorded runs at 100 to 2,280 rows: without
+# a pull intervals of Neyman samples cover 90 %, with 0.25 rows 92 to 98 %, with one row over 99 %.
+SHARE_PULL = 0.25
+
 
 def wilson_interval(successes: int, n: int, *, n_total: int | None = None, confidence: float = 0.95) -> Estimate:
     """Share of successes with Wilson's interval, so that 20 of 20 is not certainty.
@@ -45,7 +49,7 @@ def wilson_interval(successes: int, n: int, *, n_total: int | None = None, confi
         raise ValueError(f"{successes} successes of {n} rows; allowed are whole numbers with 0 <= successes <= n >= 1.")
     column = (np.arange(n) < successes).astype(np.float64)
     design = SampleDesign.simple(n, n_total)
-    variance = linearized_variance(column - column.mean(), design, counted=True)
+    variance = linearized_variance(column - column.mean(), design, pull=SHARE_PULL)
     return share_estimate(column, design, variance, confidence)
 
 

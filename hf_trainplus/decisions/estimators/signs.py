@@ -14,6 +14,8 @@ from hf_trainplus.decisions.estimators.variance import Variance
 from hf_trainplus.results import Float64Array
 
 _HALVINGS = 60
+# see SHARE_PULL; discordant pairs are rarer than wrong rows, so that strata without any are more often there by luck
+SIGN_PULL = 0.5
 
 
 def sign_estimate(column: Float64Array, design: SampleDesign, variance: Variance, confidence: float) -> Estimate:

@@ -30,7 +30,7 @@ class Variance:
 
 
 def linearized_variance(
-    influence: Float64Array, design: SampleDesign, *, spread: Float64Array | None = None, counted: bool = False
+    influence: Float64Array, design: SampleDesign, *, spread: Float64Array | None = None, pull: float = 0.0
 ) -> Variance:
     """Variance of ``sum(w * influence) / sum(w)``, with the finite-population correction in every stratum.
 
@@ -42,8 +42,8 @@ def linearized_variance(
         spread: (n,) standard deviation expected in the row's stratum, >= 0, known before the draw; a stratum's variance
             is then shrunk toward this shape, which keeps strata where nothing was seen to vary from counting as
             certain. None takes each stratum's own variance.
-        counted: True for scores of few values (right or wrong), of which a small stratum often shows one only; its
-            variance is then pulled toward the overall one.
+        pull: rows, >= 0, as if by which each stratum's variance is pulled toward the overall one; for right or wrong,
+            of which a small stratum often shows one only. Without effect where ``spread`` is given.
 
     Returns:
         The variances, with their degrees of freedom and skewness.
@@ -62,9 +62,7 @@ def linearized_variance(
         return Variance(SamplingError.none() if design.exact else SamplingError.unknown(), SamplingError.unknown())
     if design.clusters is not None and design.clusters_total is not None:
         return Variance(*drawn_clusters_error(influence, design, design.clusters, design.clusters_total))
-    of_set = (
-        SamplingError.none() if design.exact else stratified_error(influence, design, spread=spread, counted=counted)
-    )
+    of_set = SamplingError.none() if design.exact else stratified_error(influence, design, spread=spread, pull=pull)
     if design.clusters is None:
         return Variance(of_set, _independent_population(influence, design, of_set))
     return Variance(of_set, population_clusters_error(influence, design, design.clusters, of_set))

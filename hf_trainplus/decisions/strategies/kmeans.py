@@ -64,12 +64,14 @@ def _spread_centres(rows: Float64Array, clusters: int, generator: np.random.Gene
 
 def _nearest(rows: Float64Array, centres: Float64Array) -> Int64Array:
     # |x|^2 is the same for all centres, so that the inner product decides
-    return np.asarray(((centres**2).sum(axis=1) - 2 * rows @ centres.T).argmin(axis=1), dtype=np.int64)
+    return np.asarray(((centres * centres).sum(axis=1) - 2 * rows @ centres.T).argmin(axis=1), dtype=np.int64)
 
 
 def _means(rows: Float64Array, nearest: Int64Array, centres: Float64Array) -> Float64Array:
     counts = np.bincount(nearest, minlength=len(centres))
     moved = centres.copy()
-    for cluster in np.flatnonzero(counts):
-        moved[cluster] = rows[nearest == cluster].mean(axis=0)
+    present = np.flatnonzero(counts)
+    starts = (np.cumsum(counts) - counts)[present]
+    sums = np.add.reduceat(rows[np.argsort(nearest, kind="stable")], starts, axis=0)
+    moved[present] = sums / counts[present, None]
     return moved
