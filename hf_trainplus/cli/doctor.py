@@ -1,0 +1,110 @@
+"""`trainplus doctor`: what is wrong with a run, or what stands in the way of one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hf_trainplus.monitor.diagnosis import Evidence, Verdict, diagnose, gather_evidence, tell
+
+_HELP = """Diagnose a finished or running RUN (its output folder); without one, check this machine before a launch.
+
+RUN is read only: trainer_state.json of the folder or of its newest checkpoint, and what the monitoring callbacks left
+in RUN/trainplus. A finding is no failure: the exit code is 0.
+
+Example: trainplus doctor outputs/my-run --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the main one."""
+    app.command(name="doctor", help=_HELP)(doctor)
+
+
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="Output folder of a run.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+    all_rules: Annotated[bool, typer.Option("--all", help="Tell what is clear or unknown too.")] = False,
+) -> None:
+    """Diagnose a run or the environment; exit code 2 for wrong use."""
+    if run is None:
+        _environment(as_json)
+        return
+    verdicts = diagnose(read_run(run))
+    if as_json:
+        print(json.dumps({"run": str(run), "verdicts": [one.to_json() for one in verdicts]}, indent=1))
+        return
+    print(tell(verdicts) or "nothing found.")
+    for outcome in ("clear", "unknown") if all_rules else ():
+        for one in verdicts:
+            if one.outcome == outcome:
+                print(f"{outcome}: {one.rule}: {one.message}")
+    print(_counts(verdicts))
+
+
+def read_run(folder: Path) -> Evidence:
+    """Gather what a run left in its output folder; it changes nothing and unpickles nothing.
+
+    Args:
+        folder: the run's ``output_dir``.
+
+    Returns:
+        The evidence; records that are absent are missing in it.
+
+    Raises:
+        typer.BadParameter: the folder holds no record of a run, or one that is no JSON.
+    """
+    state = _newest_state(folder)
+    records = {name: _read(folder / "trainplus" / f"{name}.json") for name in ("step_clock", "devices", "memory")}
+    if state is None and not any(records.values()):
+        raise typer.BadParameter(
+            f"{folder} holds no trainer_state.json and no trainplus folder; give a run's output_dir, e.g. "
+            "trainplus doctor outputs/my-run."
+        )
+    history = [] if state is None else state.get("log_history", [])
+    return gather_evidence(log_history=history, **records)
+
+
+def _newest_state(folder: Path) -> dict[str, Any] | None:
+    checkpoints = {
+        int(match.group(1)): path
+        for path in folder.glob("checkpoint-*/trainer_state.json")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.parent.name))
+    }
+    paths = [folder / "trainer_state.json", *(checkpoints[step] for step in sorted(checkpoints, reverse=True))]
+    states = [state for path in paths if (state := _read(path)) is not None]
+    return max(states, key=lambda state: state.get("global_step", 0), default=None)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{path} is no JSON ({error}); it may be torn by a kill: remove it and try again."
+        ) from error
+    return found
+
+
+def _counts(verdicts: list[Verdict]) -> str:
+    counts = {name: sum(one.outcome == name for one in verdicts) for name in ("found", "clear", "unknown")}
+    return f"{counts['found']} found, {counts['clear']} clear, {counts['unknown']} unknown (--all tells them)"
+
+
+def _environment(as_json: bool) -> None:
+    from hf_trainplus.cli._environment_checks import check_environment
+
+    checks = check_environment()
+    if as_json:
+        print(json.dumps({"checks": [one.to_json() for one in checks]}, indent=1))
+        return
+    width = max(len(one.name) for one in checks)
+    for one in checks:
+        step = f"  -> {one.next_step}" if one.next_step else ""
+        print(f"{one.status:8} {one.name:{width}}  {one.message}{step}")

@@ -1,0 +1,148 @@
+import json
+import sys
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from hf_trainplus.cli import _environment_checks as checks
+from hf_trainplus.cli import doctor as command
+from tests.support.fake_nvml import FakeGpu, FakeNvml
+
+CLOCK = {
+    "seconds": {"data_wait": 41.0, "forward_backward": 50.0, "optimizer": 4.0, "evaluation": 5.0, "callbacks": None},
+    "total_seconds": 100.0,
+    "steps": 200,
+    "device_idle_share": None,
+    "settings": {"dataloader_num_workers": 2, "cpus_per_process": 16},
+    "ranks": None,
+}
+
+
+@pytest.fixture
+def app():
+    app = typer.Typer()
+
+    @app.callback()
+    def main():
+        """Stand in for the main command."""
+
+    command.register(app)
+    return app
+
+
+def run(app, *arguments):
+    return CliRunner().invoke(app, ["doctor", *map(str, arguments)])
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def history(values):
+    return [{"step": 10 * (place + 1), "loss": value} for place, value in enumerate(values)]
+
+
+def test_a_run_is_told_what_to_do_next(app, tmp_path):
+    write(tmp_path / "trainplus/step_clock.json", CLOCK)
+    result = run(app, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "data_bound: 41 % of each step waits for data. Next: dataloader_num_workers 2 -> 5." in result.output
+    assert "1 found, " in result.output
+
+
+def test_a_healthy_run_has_nothing(app, tmp_path):
+    seconds = {"data_wait": 1.0, "forward_backward": 70.0, "optimizer": 4.0, "evaluation": 5.0, "other": 20.0}
+    write(tmp_path / "trainplus/step_clock.json", {**CLOCK, "seconds": seconds})
+    result = run(app, tmp_path, "--all")
+    assert result.exit_code == 0
+    assert result.output.startswith("nothing found.")
+    assert "clear: data_bound: 1 % of each step waits for data." in result.output
+    assert "unknown: divergence" in result.output
+
+
+def test_the_newest_checkpoints_history_is_read(app, tmp_path):
+    write(tmp_path / "checkpoint-9/trainer_state.json", {"global_step": 9, "log_history": history([1.0])})
+    diverged = [2.0] * 5 + [1.0] * 10 + [8.0] * 10
+    newest = {"global_step": 250, "log_history": history(diverged)}
+    write(tmp_path / "checkpoint-250/trainer_state.json", newest)
+    result = run(app, tmp_path, "--json")
+    verdicts = {one["rule"]: one for one in json.loads(result.output)["verdicts"]}
+    assert verdicts["divergence"]["outcome"] == "found"
+    assert verdicts["data_bound"]["outcome"] == "unknown"
+    assert len(verdicts) == 18
+
+
+def test_losses_that_are_no_numbers_survive_the_state_file(app, tmp_path):
+    state = json.dumps({"global_step": 20, "log_history": history([1.0, float("nan")])})
+    assert "NaN" in state
+    write(tmp_path / "trainer_state.json", state)
+    assert "nonfinite_loss: 1 training losses are NaN or infinite, first at step 20." in run(app, tmp_path).output
+
+
+@pytest.mark.parametrize("content", [None, "{torn"])
+def test_wrong_folders_have_exit_code_two(app, tmp_path, content):
+    if content is not None:
+        write(tmp_path / "trainer_state.json", content)
+    result = run(app, tmp_path)
+    assert result.exit_code == 2
+    assert ("is no JSON" if content else "holds no trainer_state.json") in " ".join(result.output.split())
+
+
+def test_without_a_run_the_machine_is_checked(app):
+    result = run(app, "--json")
+    assert result.exit_code == 0, result.output
+    found = {one["name"]: one for one in json.loads(result.output)["checks"]}
+    for name in ("python", "torch", "transformers", "accelerate config", "disk", "shared memory", "backends", "cpu"):
+        assert found[name]["message"], name
+    assert found["torch"]["message"] == torch.__version__
+    text = run(app).output
+    assert "transformers" in text
+    assert "gloo" in text
+
+
+def test_help_has_an_example(app):
+    assert "Example: trainplus doctor" in run(app, "--help").output
+
+
+def test_small_shared_memory_and_a_full_disk_are_warned_about(tmp_path):
+    assert checks.check_shared_memory(tmp_path, least_gib=1e9).status == "warning"
+    assert "--shm-size" in checks.check_shared_memory(tmp_path, least_gib=1e9).next_step
+    assert checks.check_shared_memory(tmp_path / "none").status == "ok"
+    assert checks.check_disk(tmp_path, least_gib=1e9).status == "warning"
+    assert checks.check_disk(tmp_path, least_gib=0.0).status == "ok"
+    assert checks.check_limits(least_files=2**60)[-1].status in ("warning", "ok")
+
+
+def test_accelerates_file_is_told_and_compared_with_the_devices(tmp_path, monkeypatch):
+    path = tmp_path / "default_config.yaml"
+    assert checks.check_accelerate(path).message.startswith("none")
+    path.write_text("distributed_type: MULTI_GPU\nnum_processes: 8\nmixed_precision: bf16\n")
+    assert "MULTI_GPU, 8 processes, bf16" in checks.check_accelerate(path).message
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    check = checks.check_accelerate(path)
+    assert (check.status, check.next_step) == ("warning", "accelerate launch --num_processes 4")
+    path.write_text("a: [")
+    assert checks.check_accelerate(path).status == "warning"
+
+
+def test_cuda_devices_without_nccl_are_warned_about(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    assert checks.check_backends().status == "warning"
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(checks, "_PACKAGES", ("no-such-package-here",))
+    missing = [check for check in checks.check_versions() if check.status == "missing"]
+    assert [check.next_step for check in missing] == ["pip install no-such-package-here"]
+
+
+def test_devices_are_told_with_what_ties_them_to_their_index(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([FakeGpu(uuid="GPU-a0")]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (check,) = checks.check_devices()
+    assert check.message == "NVIDIA H200, GPU-a0, matched by single device"
