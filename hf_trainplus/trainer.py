@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, pending, strict_state
 from hf_trainplus.training.argument_values import refuse_wrong_base_order
 from hf_trainplus.training.construction import preserve_mode
-from hf_trainplus.training.runner import EvaluationRunner
-from hf_trainplus.training.scheduled import ScheduledEvaluations
 from hf_trainplus.training.source import EvaluationSource
+
+if TYPE_CHECKING:
+    from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
+    from hf_trainplus.training.runner import EvaluationRunner
+    from hf_trainplus.training.scheduled import ScheduledEvaluations
 
 
 class PlusTrainer(upstream.UpstreamTrainer):
@@ -58,13 +61,33 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def __init__(self, *args: Any, subset_strategy: SubsetStrategy | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
-        self._scheduled = ScheduledEvaluations(self, self._runner, subset_strategy)
+        self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
+        self._resumed_from: str | None = None
         construction.complete_label_names(self)
         if isinstance(self.eval_dataset, dict):
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
             best.check_watched_set(self.args, list(self.eval_dataset), metrics_of_others=others)
+
+    @cached_property
+    def _runner(self) -> EvaluationRunner:
+        """Made, with all that it imports, when something is evaluated for the first time."""
+        from hf_trainplus.training.runner import EvaluationRunner
+
+        return EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
+
+    @cached_property
+    def _scheduled(self) -> ScheduledEvaluations:
+        from hf_trainplus.training.scheduled import ScheduledEvaluations
+
+        made = ScheduledEvaluations(self, self._runner)
+        made.begin(self._resumed_from)
+        return made
+
+    @property
+    def _schedules(self) -> bool:
+        """Whether this trainer has made a scheduled evaluation yet."""
+        return "_scheduled" in self.__dict__
 
     # ---- evaluation ----
     def evaluate(
@@ -153,7 +176,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""
         args = self.args
-        if self._scheduled.racing:
+        if self._schedules and self._scheduled.racing:
             return self._scheduled.note_settled_best(run_dir) or bool(self.control.should_save)
         if args.metric_for_best_model is None or not metrics:
             return bool(self.control.should_save)
@@ -163,10 +186,13 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def plus_checkpoint_begins(self, checkpoint_dir: str) -> None:
         """Write what a resumed run needs to go on with the same decisions."""
-        self._scheduled.save(checkpoint_dir)
+        if self._schedules:
+            self._scheduled.save(checkpoint_dir)
 
     def plus_training_ends(self, run_dir: str) -> None:
         """Name the best of a race, evaluate the winner on all rows, and log it."""
+        if not self._schedules:
+            return
         with preserve_rng(), preserve_mode(self), self._own_loaders():
             metrics = self._scheduled.finish(run_dir)
         if metrics:
@@ -176,7 +202,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         """Keep the state's file strict JSON."""
         if self.args.should_save:
             strict_state.make_file_strict(os.path.join(checkpoint_dir, "trainer_state.json"))
-        self._scheduled.tidy(os.path.dirname(checkpoint_dir))
+        if self._schedules:
+            self._scheduled.tidy(os.path.dirname(checkpoint_dir))
 
     def save_state(self) -> None:
         """Save the state as upstream does, as strict JSON."""
@@ -187,7 +214,9 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Restore what the strict file spelled out, and evaluate a step whose evaluation is still to be done."""
         strict_state.restore_state(self.state)
-        self._scheduled.begin(resume_from_checkpoint)
+        self._resumed_from = resume_from_checkpoint
+        if self._schedules:
+            self._scheduled.begin(resume_from_checkpoint)
         if resume_from_checkpoint is None:
             return
         if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):

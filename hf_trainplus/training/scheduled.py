@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -12,8 +13,6 @@ from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.decisions.subset import Subset, representative_subset
 from hf_trainplus.training import best
-from hf_trainplus.training.racing.live_race import LiveRace
-from hf_trainplus.training.racing.session import RaceLimits
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.runner import EvaluationRunner, Request
 from hf_trainplus.training.source import EvaluationSource
@@ -21,6 +20,7 @@ from hf_trainplus.training.source import EvaluationSource
 if TYPE_CHECKING:
     from transformers import Trainer
 
+    from hf_trainplus.training.racing.live_race import LiveRace
     from hf_trainplus.training_args import PlusTrainingArguments
 
 
@@ -30,23 +30,28 @@ class ScheduledEvaluations:
     Args:
         trainer: the trainer; its ``args.eval_mode`` counts, and plain arguments mean full.
         runner: runs rows.
-        strategy: draws the subset; None for ``args.eval_subset_strategy``.
-        limits: when a race is not worth it.
     """
 
     def __init__(
         self,
         trainer: Trainer,
         runner: EvaluationRunner,
-        strategy: SubsetStrategy | None = None,
-        limits: RaceLimits | None = None,
     ) -> None:
         self._trainer = trainer
         self._runner = runner
-        self._strategy = strategy
         self._subsets: dict[str, Subset] = {}
         self._last: tuple[Request, str] | None = None
-        self.race = LiveRace(trainer, runner, limits or RaceLimits())
+        self._resume_from: str | None = None
+
+    @cached_property
+    def race(self) -> LiveRace:
+        """The race of the watched metric; made, with all that it imports, when one is asked for."""
+        from hf_trainplus.training.racing.live_race import LiveRace
+        from hf_trainplus.training.racing.session import RaceLimits
+
+        made = LiveRace(self._trainer, self._runner, RaceLimits())
+        made.begin(self._resume_from)
+        return made
 
     @property
     def _args(self) -> PlusTrainingArguments:
@@ -60,7 +65,11 @@ class ScheduledEvaluations:
     @property
     def racing(self) -> bool:
         """Whether the watched metric is being raced, so that no logged level decides anything."""
-        return self.race.session is not None
+        return self._has_race and self.race.session is not None
+
+    @property
+    def _has_race(self) -> bool:
+        return "race" in self.__dict__
 
     def run(
         self, source: EvaluationSource, loss_only: bool | None, ignore_keys: list[str] | None, prefix: str
@@ -101,7 +110,7 @@ class ScheduledEvaluations:
         size = cast("float", args.eval_subset_size)
         size = size if size < 1 else min(int(size), len(dataset))
         seed = int(args.seed if args.data_seed is None else args.data_seed)
-        strategy = self._strategy or args.eval_subset_strategy
+        strategy = self._own_strategy() or args.eval_subset_strategy
         try:
             return representative_subset(
                 dataset, size, strategy=strategy, label_column=args.eval_label_column, seed=seed
@@ -112,11 +121,16 @@ class ScheduledEvaluations:
             self._runner.say_once(f"the evaluation subset is drawn at random, not by label: {error}")
             return representative_subset(dataset, size, strategy="random", seed=seed)
 
+    def _own_strategy(self) -> SubsetStrategy | None:
+        return cast("SubsetStrategy | None", getattr(self._trainer, "subset_strategy", None))
+
     # ---- a run begins, goes on, ends ----
     def begin(self, resume_from: str | None) -> None:
         """Forget an earlier run, and take up what a checkpoint holds."""
         self._last = None
-        self.race.begin(resume_from)
+        self._resume_from = resume_from
+        if self._has_race:
+            self.race.begin(resume_from)
 
     def note_settled_best(self, run_dir: str) -> bool:
         """Say whether this step's checkpoint must be written because a race without reloading found it best."""
@@ -124,11 +138,13 @@ class ScheduledEvaluations:
 
     def save(self, checkpoint_dir: str) -> None:
         """Write into a checkpoint that begins what a resumed run needs."""
-        self.race.save(checkpoint_dir)
+        if self._has_race:
+            self.race.save(checkpoint_dir)
 
     def tidy(self, run_dir: str) -> None:
         """Delete what no checkpoint names any more."""
-        self.race.tidy(run_dir)
+        if self._has_race:
+            self.race.tidy(run_dir)
 
     def finish(self, run_dir: str) -> dict[str, Any] | None:
         """Return the exact metrics of the best checkpoint, to be logged; None when they are known already."""

@@ -190,6 +190,6 @@ def test_an_object_draws_the_subset(tmp_path):
             return Subset(np.arange(size), np.full(size, len(dataset) / size), np.zeros(size, int))
 
     trainer = make(tmp_path, "subset", eval_subset_size=50, max_steps=1)
-    trainer._scheduled._strategy = First()
+    trainer.subset_strategy = First()
     trainer.train()
     assert evaluations(trainer)[0]["eval_examples"] == 50
