@@ -1,4 +1,4 @@
-"""How many tokens a batch should hold: found by a short measured probe, with a margin kept in memory."""
+"""How many tokens a batch should hold: a search over measured times, with a margin kept in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from hf_trainplus.evaluation.batching import Int64Array
 from hf_trainplus.evaluation.memory_backoff import is_out_of_memory
 
 Reason = Literal["no_faster", "memory", "time", "largest"]
@@ -112,60 +109,6 @@ def auto_tokens_per_batch(
         allowed = _allowed_seconds(trials[0], total_tokens, time_share, max_seconds)
         if clock() - started + tokens / trials[-1].rate > allowed:
             return _choose(trials, "time", gain)
-
-
-class TokenLimitProbe:
-    """Measures batches of an evaluation's own rows for ``auto_tokens_per_batch``.
-
-    It keeps no result of the rows it runs. The rows are of typical length, the one in whose neighbourhood most tokens
-    lie; whether the longest fit shows in the evaluation itself, where they go first.
-
-    Args:
-        lengths: (n,) lengths of the rows, n >= 1.
-        run: reads, collates and runs the rows at these positions, and waits until the device is done.
-        clock: seconds, monotonic.
-
-    Raises:
-        ValueError: no rows.
-
-    Example:
-        >>> ticks = iter([0.0, 0.5])
-        >>> probe = TokenLimitProbe(np.array([5, 4, 4, 4]), lambda rows: None, clock=lambda: next(ticks))
-        >>> probe.rows(8).tolist(), probe.measure(8)
-        ([1, 2], 0.5)
-    """
-
-    def __init__(
-        self, lengths: Int64Array, run: Callable[[Int64Array], object], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        if not len(lengths):
-            raise ValueError("the probe was given no rows; give the lengths of at least one row.")
-        self._order = np.argsort(-lengths, kind="stable")
-        self._longest_first = np.maximum(lengths[self._order], 1)
-        self._run = run
-        self._clock = clock
-
-    @property
-    def total_tokens(self) -> int:
-        """Tokens of all rows, without padding."""
-        return int(self._longest_first.sum())
-
-    def measure(self, tokens: int) -> float:
-        """Run one batch of about ``tokens`` padded tokens; return the seconds, scaled to exactly so many tokens."""
-        first, count = self._slice(tokens)
-        start = self._clock()
-        self._run(self._order[first : first + count])
-        return (self._clock() - start) * tokens / (count * int(self._longest_first[first]))
-
-    def rows(self, tokens: int) -> Int64Array:
-        """Choose neighbours in length around the typical row, as many as fit the limit, at least one."""
-        first, count = self._slice(tokens)
-        return self._order[first : first + count]
-
-    def _slice(self, tokens: int) -> tuple[int, int]:
-        typical = int(np.searchsorted(np.cumsum(self._longest_first), self.total_tokens / 2))
-        count = min(len(self._order), max(1, tokens // int(self._longest_first[typical])))
-        return min(typical, len(self._order) - count), count
 
 
 def _seconds(measure: Callable[[int], float], tokens: int, *, may_fail: bool) -> float | None:

@@ -57,6 +57,13 @@ def test_exact_sequence_of_sizes(error):
     assert [int(result) for _, result in done] == [int(batch.positions.sum()) for batch, _ in done]
 
 
+def test_one_process_runs_no_fillers():
+    device = Device(2)
+    done = list(backoff(batches_of(8, 1), device, BatchLimit()))
+    assert device.attempts == [8, 4, 2, 2, 2, 2, 1]
+    assert rows_of(done) == list(range(9))
+
+
 def test_failure_in_the_middle_keeps_what_was_done():
     device, limit = Device(3), BatchLimit()
     done = list(backoff(batches_of(3, 3, 6, 2), device, limit))

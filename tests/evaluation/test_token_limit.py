@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 import torch
 
-from hf_trainplus.evaluation.token_limit import ProbeTrial, TokenLimitProbe, auto_tokens_per_batch
+from hf_trainplus.evaluation.token_limit import ProbeTrial, auto_tokens_per_batch
 
 
 class Device:
@@ -113,26 +112,3 @@ def test_largest_is_tried_last():
 def test_bad_range_is_refused(smallest, largest):
     with pytest.raises(ValueError, match=f"smallest={smallest} and largest={largest} were given; allowed is 1 <="):
         auto_tokens_per_batch(lambda tokens: 1.0, smallest=smallest, largest=largest)
-
-
-def test_probe_runs_rows_where_most_tokens_lie():
-    lengths = np.array([1] * 50 + [100] * 40 + [900])
-    ran = []
-    ticks = iter(range(100))
-    probe = TokenLimitProbe(lengths, ran.append, clock=lambda: float(next(ticks)))
-    assert probe.total_tokens == 50 + 4000 + 900
-    assert probe.measure(500) == pytest.approx(1.0)
-    assert lengths[ran[0]].tolist() == [100] * 5
-    # 730 tokens do not divide by the rows: 700 ran, the time is scaled to 730
-    assert probe.measure(730) == pytest.approx(730 / 700)
-
-
-def test_probe_of_few_rows_takes_all_of_them():
-    ran = []
-    TokenLimitProbe(np.array([3, 9, 5]), ran.append).measure(10_000)
-    assert sorted(ran[0].tolist()) == [0, 1, 2]
-
-
-def test_probe_without_rows_is_refused():
-    with pytest.raises(ValueError, match="the probe was given no rows"):
-        TokenLimitProbe(np.array([], dtype=np.int64), print)

@@ -79,6 +79,32 @@ def test_windows_of_ranks_have_equal_counts(text):
         assert Counter(row for share in shares for row in checked(share)) == Counter(range(n))
 
 
+class OddFirst(Slow):
+    """The first rows differ between the ranks: some without a length, some very large."""
+
+    def __init__(self, n, odd):
+        super().__init__(n)
+        self.odd = odd
+
+    def __getitem__(self, position):
+        row = super().__getitem__(position)
+        if position in (2, 3):
+            return {"id": row["id"]} if self.odd == "without length" else {**row, "weights": torch.zeros(1000)}
+        return row
+
+
+@pytest.mark.parametrize("odd", ["without length", "large"])
+def test_ranks_look_equally_far_ahead_whatever_their_own_first_rows(odd):
+    def work(rank, most):
+        with PlannedLoader(OddFirst(60, odd), collate) as loader:
+            sizes = WindowSizes(2, window_rows=24, window_bytes=20_000)
+            return list(loader.run_windows(range(60), sizes, rank=rank, world_size=2, most=most))
+
+    shares = in_lockstep(work, 2)
+    assert len(shares[0]) == len(shares[1])
+    assert Counter(row for share in shares for row in checked(share)) == Counter(range(60))
+
+
 def test_ranks_need_a_way_to_agree():
     with (
         PlannedLoader(Slow(4), collate) as loader,

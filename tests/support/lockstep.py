@@ -6,7 +6,7 @@ from threading import Barrier, Thread
 class Meeting:
     """Exchanges one number a rank; a rank that comes too late or too often breaks it instead of hanging."""
 
-    def __init__(self, ranks, timeout=20):
+    def __init__(self, ranks, timeout=5):
         self._values = [0] * ranks
         self._barrier = Barrier(ranks, timeout=timeout)
 
