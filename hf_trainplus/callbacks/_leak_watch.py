@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,8 @@ from hf_trainplus.monitor.leaks import (
 logger = logging.get_logger("hf_trainplus")
 
 _GIB = 1024.0**3
+# what collecting a large process's garbage is taken to cost before the first time it was measured
+_FIRST_COST_SECONDS = 0.25
 _KINDS = ("host_bytes", "device_allocated_bytes", "unused_bytes")
 
 
@@ -37,6 +41,7 @@ class LeakOptions:
     least_growth_bytes: float
     trace_allocations: bool
     empty_cache: bool
+    time_share: float | None
 
 
 class LeakWatch:
@@ -46,12 +51,22 @@ class LeakWatch:
         options: what the callback was told.
         device: the CUDA device that is trained on, or None.
         rank: for the warning.
+        clock: seconds from a fixed, unknown point.
     """
 
-    def __init__(self, options: LeakOptions, device: torch.device | None, rank: int) -> None:
+    def __init__(
+        self,
+        options: LeakOptions,
+        device: torch.device | None,
+        rank: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._device = device
         self._rank = rank
+        self._clock = clock
+        self._began = clock()
+        self._spent, self._next_cost = 0.0, _FIRST_COST_SECONDS
         self._process = psutil.Process()
         self.series: dict[str, list[MemoryPoint]] = {}
         self.grown: list[Grown] = []
@@ -65,7 +80,19 @@ class LeakWatch:
             tracemalloc.start()
 
     def take(self, name: str, step: int) -> None:
-        """Collect garbage, take a point of a series, and warn when it shows a leak."""
+        """Collect garbage, take a point of a series, and warn when it shows a leak.
+
+        A point for which the share of time does not suffice is left out; the next one stands at its place of the
+        cycle all the same.
+        """
+        now, share = self._clock(), self._options.time_share
+        if share is not None and self._spent + self._next_cost > share * (now - self._began):
+            return
+        self._take(name, step)
+        self._next_cost = self._clock() - now
+        self._spent += self._next_cost
+
+    def _take(self, name: str, step: int) -> None:
         gc.collect()
         if self._options.empty_cache and self._device is not None:
             torch.cuda.empty_cache()

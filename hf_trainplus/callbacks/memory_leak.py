@@ -18,10 +18,11 @@ class MemoryLeakCallback(TrainerCallback):
 
     Works with any Trainer, on every rank by itself. A point is taken every ``every_steps`` steps, and after every
     evaluation; the two series are judged apart. Before a point garbage is collected, which costs some tenths of a
-    second in a process with millions of objects: choose ``every_steps`` accordingly. It changes no result, frees
-    nothing but garbage, and returns the allocator's cache only when asked (``empty_cache=True``, which makes the next
-    steps slower). A leak is warned about once, with what grew since the end of the warm-up, and stands in
-    ``trainplus/memory.json`` in the output folder (``memory-rank{r}.json`` on other ranks). It logs no keys.
+    second in a process with millions of objects: points that would take more than ``time_share`` of the run's time
+    are left out. It changes no result, frees nothing but garbage, and returns the allocator's cache only when asked
+    (``empty_cache=True``, which makes the next steps slower). A leak is warned about once, with what grew since the
+    end of the warm-up, and stands in ``trainplus/memory.json`` in the output folder (``memory-rank{r}.json`` on other
+    ranks). It logs no keys.
 
     Args:
         every_steps: steps between points, >= 1; None takes points after evaluations only.
@@ -29,6 +30,8 @@ class MemoryLeakCallback(TrainerCallback):
         least_growth_bytes: growth a point below which it is noise, >= 0.
         trace_allocations: record where Python memory is allocated (tracemalloc: training gets slower).
         empty_cache: return the allocator's cache before each point.
+        time_share: largest share of the time since training began that points may take, above 0 and at most 1; None
+            takes every point.
         write_summary: write the file at the end.
 
     Raises:
@@ -47,6 +50,7 @@ class MemoryLeakCallback(TrainerCallback):
         least_growth_bytes: float = 256 * 1024.0,
         trace_allocations: bool = False,
         empty_cache: bool = False,
+        time_share: float | None = 0.005,
         write_summary: bool = True,
     ) -> None:
         if (every_steps is not None and every_steps < 1) or warmup < 1 or least_growth_bytes < 0:
@@ -54,7 +58,9 @@ class MemoryLeakCallback(TrainerCallback):
                 f"every_steps={every_steps}, warmup={warmup}, least_growth_bytes={least_growth_bytes}; allowed are "
                 "every_steps >= 1 or None, warmup >= 1 and a growth >= 0, e.g. MemoryLeakCallback(every_steps=100)."
             )
-        self._options = LeakOptions(every_steps, warmup, least_growth_bytes, trace_allocations, empty_cache)
+        if time_share is not None and not 0 < time_share <= 1:
+            raise ValueError(f"time_share={time_share}; allowed is above 0 and at most 1, or None for every point.")
+        self._options = LeakOptions(every_steps, warmup, least_growth_bytes, trace_allocations, empty_cache, time_share)
         self._write_summary = write_summary
         self._watch: LeakWatch | None = None
         self._loader: Any = None

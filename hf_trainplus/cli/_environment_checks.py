@@ -15,6 +15,7 @@ import psutil
 import torch
 import yaml
 
+from hf_trainplus.callbacks._torch_devices import torch_cuda_uuids
 from hf_trainplus.monitor.devices import GIB, open_devices
 
 Status = Literal["ok", "warning", "missing"]
@@ -59,12 +60,7 @@ def check_versions() -> list[Check]:
 
 def check_devices() -> list[Check]:
     """Tell the devices, how each is tied to its index, and what could not be read."""
-    uuids = None
-    if torch.cuda.is_available():
-        properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-        known = [getattr(one, "uuid", None) for one in properties]
-        uuids = None if any(uuid is None for uuid in known) else [str(uuid) for uuid in known]
-    opened = open_devices(torch_uuids=uuids)
+    opened = open_devices(torch_uuids=torch_cuda_uuids())
     try:
         found = [
             Check(
@@ -72,7 +68,7 @@ def check_devices() -> list[Check]:
             )
             for one in opened.devices
         ]
-        found += [Check("device", "warning", notice, "see the sentence") for notice in opened.drain_notices()]
+        found += [Check("device", "warning", notice) for notice in opened.drain_notices()]
     finally:
         opened.close()
     build = f"torch is built for {_build()}"

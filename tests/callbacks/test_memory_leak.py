@@ -2,11 +2,13 @@ import gc
 import json
 import logging
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from hf_trainplus.callbacks._leak_watch import LeakOptions, LeakWatch
 from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
 from tests.support import tiny
 
@@ -73,7 +75,7 @@ def causes(callback, series):
 
 
 def test_a_callback_that_keeps_tensors_is_a_leak_and_named(tmp_path, warnings_of_ours):
-    callback = MemoryLeakCallback(every_steps=2)
+    callback = MemoryLeakCallback(every_steps=2, time_share=None)
     make(tmp_path, callback, extra=[Keeper("on_step_end")]).train()
     assert causes(callback, "steps") == {"host_bytes": "leak"}
     assert callback.grown[0].what == f"cpu float32 ({KEPT},)"
@@ -89,7 +91,7 @@ def test_a_callback_that_keeps_tensors_is_a_leak_and_named(tmp_path, warnings_of
 
 
 def test_a_healthy_run_is_silent(tmp_path, warnings_of_ours):
-    callback = MemoryLeakCallback(every_steps=2)
+    callback = MemoryLeakCallback(every_steps=2, time_share=None)
     make(tmp_path, callback, eval_strategy="steps", eval_steps=2).train()
     assert set(causes(callback, "steps").values()) <= {"none"}
     assert set(causes(callback, "evaluation").values()) <= {"none"}
@@ -99,7 +101,7 @@ def test_a_healthy_run_is_silent(tmp_path, warnings_of_ours):
 
 def test_a_leak_of_evaluations_is_found_in_their_series(tmp_path, warnings_of_ours):
     # two evaluations make one block: judged over pairs it is a line
-    callback = MemoryLeakCallback(every_steps=None)
+    callback = MemoryLeakCallback(every_steps=None, time_share=None)
     make(
         tmp_path, callback, extra=[Keeper("on_prediction_step")], eval_strategy="steps", eval_steps=1, max_steps=16
     ).train()
@@ -116,14 +118,14 @@ def test_allocation_sites_are_named_when_asked(tmp_path, warnings_of_ours):
         def on_step_end(self, *args, **kwargs):
             self.kept.append([bytes(4000) for _ in range(1000)])
 
-    callback = MemoryLeakCallback(every_steps=2, trace_allocations=True)
+    callback = MemoryLeakCallback(every_steps=2, time_share=None, trace_allocations=True)
     make(tmp_path, callback, extra=[Rows()]).train()
     assert not tracemalloc.is_tracing()
     assert any("test_memory_leak.py:" in grown.what for grown in callback.grown)
 
 
 def test_points_stand_at_equal_steps_and_know_the_largest_batch(tmp_path):
-    callback = MemoryLeakCallback(every_steps=6)
+    callback = MemoryLeakCallback(every_steps=6, time_share=None)
     make(tmp_path, callback).train()
     points = callback.points()["steps"]
     assert [point.step for point in points] == [6, 12, 18]
@@ -133,7 +135,7 @@ def test_points_stand_at_equal_steps_and_know_the_largest_batch(tmp_path):
 def test_training_is_bit_equal_with_and_without(tmp_path):
     plain = make(tmp_path / "without", TrainerCallback(), max_steps=8)
     plain.train()
-    watched = make(tmp_path / "with", MemoryLeakCallback(every_steps=1), max_steps=8)
+    watched = make(tmp_path / "with", MemoryLeakCallback(every_steps=1, time_share=None), max_steps=8)
     watched.train()
     ours = watched.model.state_dict()
     assert [name for name, value in plain.model.state_dict().items() if not torch.equal(value, ours[name])] == []
@@ -144,7 +146,7 @@ def test_the_allocators_cache_is_left_alone_unless_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: dict.fromkeys(_STATISTICS, 0))
     for asked in (False, True):
-        callback = MemoryLeakCallback(every_steps=2, empty_cache=asked, write_summary=False)
+        callback = MemoryLeakCallback(every_steps=2, time_share=None, empty_cache=asked, write_summary=False)
         trainer = make(tmp_path, callback, max_steps=2)
         callback.on_train_begin(trainer.args, trainer.state, trainer.control)
         callback._watch._device = torch.device("cuda")
@@ -155,6 +157,30 @@ def test_the_allocators_cache_is_left_alone_unless_asked(tmp_path, monkeypatch):
 
 
 _STATISTICS = ("allocated_bytes.all.current", "reserved_bytes.all.current")
+
+
+def test_points_take_no_more_than_their_share_of_the_time():
+    now, cost = [0.0], 0.1
+    watch = LeakWatch(LeakOptions(1, 2, 0.0, False, False, 0.01), None, 0, clock=lambda: now[0])
+
+    def collect(*_):
+        now[0] += cost
+        return 1.0
+
+    watch._process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=collect()))
+    for step in range(1, 2001):
+        now[0] += 0.05
+        watch.take("steps", step)
+    # 100 s of training: a tenth of a second each, and 1 % of the time
+    points = watch.series["steps"]
+    assert 8 <= len(points) <= 10
+    assert points[0].step > 490  # nothing is known of the cost before the first point: a quarter of a second
+    assert watch._spent <= 0.01 * now[0]
+
+
+def test_a_share_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="time_share=0"):
+        MemoryLeakCallback(time_share=0)
 
 
 @pytest.mark.parametrize("wrong", [{"every_steps": 0}, {"warmup": 0}, {"least_growth_bytes": -1}])

@@ -48,7 +48,7 @@ def test_json_is_a_line_a_sample(app, nvml):
     assert [line["values"]["gpu0/utilization_percent"] for line in lines] == [41.0] * 3
     assert lines[0]["values"]["gpu1/utilization_percent"] == 7.0
     assert lines[0]["devices"][0]["uuid"] == "GPU-a0"
-    assert "host/cpu_percent" in lines[2]["values"]
+    assert "host/memory_used_gib" in lines[2]["values"]
     assert nvml.started == 0
 
 
