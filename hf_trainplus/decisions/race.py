@@ -13,8 +13,12 @@ from hf_trainplus.decisions.racing.commands import (
 )
 from hf_trainplus.decisions.racing.config import RaceConfig
 from hf_trainplus.decisions.racing.engine import Race
-from hf_trainplus.decisions.racing.metrics import LossMetric, RaceMetric, ScoreMetric, StatisticMetric
-from hf_trainplus.decisions.racing.records import ComparisonRecord, RaceVerdict
+from hf_trainplus.decisions.racing.judge import RaceMetric
+from hf_trainplus.decisions.racing.metrics import LossMetric, ScoreMetric, StatisticMetric
+from hf_trainplus.decisions.racing.opaque import OpaqueMetric
+from hf_trainplus.decisions.racing.reasons import cannot_race
+from hf_trainplus.decisions.racing.records import ComparisonRecord, LevelVerdict, RaceVerdict
+from hf_trainplus.decisions.racing.saved import read_state, write_state
 
 __all__ = [
     "Answer",
@@ -25,7 +29,9 @@ __all__ = [
     "Evaluated",
     "Keep",
     "Kept",
+    "LevelVerdict",
     "LossMetric",
+    "OpaqueMetric",
     "Race",
     "RaceConfig",
     "RaceDriver",
@@ -33,5 +39,8 @@ __all__ = [
     "RaceVerdict",
     "ScoreMetric",
     "StatisticMetric",
+    "cannot_race",
     "drive",
+    "read_state",
+    "write_state",
 ]

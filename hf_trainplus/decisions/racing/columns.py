@@ -20,12 +20,16 @@ class Column:
         loss: (N,) per-target loss of the row, NaN where not seen or without targets; it tells which rows move.
         seen: (N,) True where the row was evaluated.
         nonfinite: a seen row has a NaN or infinite value; such a checkpoint loses every comparison.
+        count: number of rows seen.
+        first_sum: sum of the seen rows' first column.
     """
 
     values: Float64Array
     loss: Float64Array
     seen: npt.NDArray[np.bool_]
     nonfinite: bool = False
+    count: int = 0
+    first_sum: float = 0.0
     _total: Float64Array | None = field(default=None, repr=False)
 
     @classmethod
@@ -40,18 +44,15 @@ class Column:
         with np.errstate(divide="ignore", invalid="ignore"):
             self.loss[rows] = results.loss_sum / results.target_count
         self.seen[rows] = True
+        self.count += len(rows)
+        self.first_sum += float(values[:, 0].sum())
         self.nonfinite = self.nonfinite or not bool(np.isfinite(values).all())
         self._total = None
 
     @property
-    def count(self) -> int:
-        """Number of rows seen."""
-        return int(np.count_nonzero(self.seen))
-
-    @property
     def full(self) -> bool:
         """True when every row is known."""
-        return bool(self.seen.all())
+        return self.count == len(self.seen)
 
     @property
     def means(self) -> Float64Array:
@@ -67,7 +68,12 @@ class Column:
     def state_dict(self) -> dict[str, Any]:
         """Return the seen rows only, as arrays."""
         rows = np.flatnonzero(self.seen)
-        return {"rows": rows.astype(np.uint32), "values": self.values[rows], "loss": self.loss[rows]}
+        return {
+            "rows": rows.astype(np.uint32),
+            "values": self.values[rows],
+            "loss": self.loss[rows],
+            "first_sum": self.first_sum,
+        }
 
     @classmethod
     def from_state(cls, size: int, state: dict[str, Any]) -> Column:
@@ -76,5 +82,6 @@ class Column:
         column = cls.empty(size, values.shape[1])
         rows = np.asarray(state["rows"], dtype=np.int64)
         column.values[rows], column.loss[rows], column.seen[rows] = values, state["loss"], True
+        column.count, column.first_sum = len(rows), float(state["first_sum"])
         column.nonfinite = not bool(np.isfinite(values).all())
         return column

@@ -25,7 +25,9 @@ class RaceConfig:
         first_rows: no look before this many rows.
         min_discordant: rows that must differ before a difference is judged by its standard error.
         strata: number of strata.
-        full: evaluate every row of every checkpoint: the stock decision at the stock cost.
+        full: why every row of every checkpoint is read: the stock decision at the stock cost; None races.
+        least_rows: smaller sets are read fully.
+        least_seconds: sets whose full evaluation is measured to be shorter are read fully.
 
     Raises:
         ValueError: a number out of its range.
@@ -42,8 +44,10 @@ class RaceConfig:
     looks: tuple[float, ...] = LOOKS
     first_rows: int = 100
     min_discordant: int = 8
-    strata: int = 10
-    full: bool = False
+    strata: int = 16
+    full: str | None = None
+    least_rows: int = 500
+    least_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         least = {"patience": 0, "threshold": 0, "tolerance": 0, "max_candidates": 2, "chunk": 1, "first_rows": 2}

@@ -1,41 +1,59 @@
-"""The lazy race: reads the rows that settle each decision, and no others."""
+"""The race: the decisions of full evaluation from the rows that settle them, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from hf_trainplus.decisions.racing.columns import Column
-from hf_trainplus.decisions.racing.commands import Answer, Command, Drop, Evaluate, Evaluated, Keep
+from hf_trainplus.decisions.racing.commands import Answer, Command
 from hf_trainplus.decisions.racing.config import RaceConfig
+from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.design import look_depths, nested_design
-from hf_trainplus.decisions.racing.judge import Judgement, difference_of, judge
-from hf_trainplus.decisions.racing.level import level_of
-from hf_trainplus.decisions.racing.metrics import RaceMetric
-from hf_trainplus.decisions.racing.records import ComparisonRecord, RaceVerdict, rows_hash
-from hf_trainplus.decisions.racing.references import add_reference, forget_rows, redesign
+from hf_trainplus.decisions.racing.judge import Judge, Judgement, RaceMetric
+from hf_trainplus.decisions.racing.levels import decide_level, exact_value
+from hf_trainplus.decisions.racing.opaque import OpaqueMetric
+from hf_trainplus.decisions.racing.reasons import full_reason, short_reason, tie_advice
+from hf_trainplus.decisions.racing.records import ComparisonRecord, LevelVerdict, RaceVerdict
+from hf_trainplus.decisions.racing.reporting import comparison_record, race_verdict
+from hf_trainplus.decisions.racing.saved import restore_state, saved_state
 from hf_trainplus.decisions.racing.state import Candidate, RaceState
 from hf_trainplus.decisions.racing.strata import strata_of_labels
+from hf_trainplus.decisions.racing.volatility import Volatility
 from hf_trainplus.results import Int64Array
 
-Steps = Generator[Command, Answer, None]
+_MEASURED_AT = 3  # the first evaluations are slow: they warm up
+
+Operation = Generator[Command, Answer, RaceVerdict]
 
 
 class Race:
     """Finds the checkpoint that stock evaluation would call best, from fewer (checkpoint, row) pairs.
 
     It evaluates nothing itself: ``observe``, ``settle`` and ``finish`` are generators of commands that a driver
-    carries out (``drive``), the same for a recorded run and for a live model. It never asks twice for a pair, so it
-    never costs more pairs than stock evaluation.
+    carries out (see ``drive``), the same for a recorded run and for a live model. It never asks twice for a pair, so
+    it never costs more pairs than stock evaluation. An operation that is left by an error or closed puts the race back
+    to where it was before the call; rows that were read stay known. With ``tolerance=0`` best checkpoint and stop are
+    those of stock evaluation, but for the error that the bound allows.
 
     Args:
         metric: what is compared.
         size: number of rows N of the evaluation set.
         config: bounds, patience, tolerance.
         labels: (N,) group of each row, strata until a checkpoint is fully known; None for one stratum.
+        fingerprint: of the evaluation set; a saved state of another one is refused.
         environment: precision, batch shape, versions: repeated in every audit record.
+
+    Example:
+        >>> import numpy as np
+        >>> from hf_trainplus.decisions.race import LossMetric, Race, drive
+        >>> from hf_trainplus.decisions.replay import ReplayDriver, ReplayTrace
+        >>> levels = np.array([2.0, 0.5, 1.0])[:, None]
+        >>> trace = ReplayTrace(levels + np.random.default_rng(0).random((3, 2000)), np.array([10, 20, 30]))
+        >>> race, driver = Race(LossMetric(), trace.size), ReplayDriver(trace)
+        >>> for index in range(3):
+        ...     verdict = drive(race.observe(index), driver)
+        >>> drive(race.finish(), driver).best, round(race.cost, 2)
+        (1, 0.37)
     """
 
     def __init__(
@@ -45,36 +63,56 @@ class Race:
         config: RaceConfig | None = None,
         *,
         labels: Int64Array | None = None,
+        fingerprint: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.metric = metric
         self.config = config or RaceConfig()
+        self.fingerprint = fingerprint
         self.environment = dict(environment or {})
-        stratum, scale = strata_of_labels(labels, size)
-        self.state = RaceState(nested_design(stratum, scale, seed=self.config.seed))
-        looks = (1.0,) if self.config.full else self.config.looks
-        self._depths = look_depths(looks, size, first_rows=self.config.first_rows, chunk=self.config.chunk)
-        self._step = -1
-        self._live: int | None = None
+        strata = strata_of_labels(labels, size)
+        design = nested_design(strata, seed=self.config.seed, equal_rates=isinstance(metric, OpaqueMetric))
+        first_rows = max(self.config.first_rows, 6 * self.config.strata)
+        looks = look_depths(self.config.looks, size, first_rows=first_rows, chunk=self.config.chunk)
+        state = RaceState(design, Volatility.empty(size), full_reason=full_reason(self.config, size))
+        self._course = Course(state, Judge(metric, self.config, looks), self.config, self._report)
         self._records: list[ComparisonRecord] = []
+
+    @property
+    def state(self) -> RaceState:
+        """What the race knows; read it, never change it."""
+        return self._course.state
 
     @property
     def candidates(self) -> tuple[int, ...]:
         """Checkpoints that may still be the best, oldest first."""
-        return tuple(candidate.checkpoint for candidate in self.state.candidates)
+        return self.state.open
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Checkpoints whose weights the driver must hold, also after a resume from the saved state."""
+        return tuple(self.state.kept)
+
+    @property
+    def leader(self) -> int | None:
+        """The open checkpoint that looks best now, for display; None when none is open."""
+        return self._course.planner.leader(self.state) if self.candidates else None
 
     @property
     def cost(self) -> float:
         """Pairs evaluated as a share of those that stock evaluation would have evaluated so far."""
-        stock = self.state.observations * self.state.design.size
+        stock = self.state.observations * self.state.size
         return self.state.pairs / stock if stock else 0.0
 
-    def observe(self, checkpoint: int, *, position: float | None = None) -> Generator[Command, Answer, RaceVerdict]:
+    def observe(self, checkpoint: int, *, position: float | None = None, levels: Sequence[float] = ()) -> Operation:
         """Enter the live weights as ``checkpoint`` and read what the decisions of this moment need.
 
         Args:
             checkpoint: number of the live weights, larger than every one before.
-            position: place on patience's scale (evaluations, steps or seconds); default is the observation's count.
+            position: place on patience's scale (evaluations, steps or seconds), never falling; default counts
+                observations.
+            levels: levels of the metric of which it must be known whether this checkpoint reaches them, for stage
+                advance and plateau schedulers; decided in ``verdict.levels``.
 
         Returns:
             Through the generator: the verdict.
@@ -82,254 +120,157 @@ class Race:
         Raises:
             ValueError: the checkpoint is not newer than the last one.
         """
-        if checkpoint <= self._step:
-            raise ValueError(f"checkpoint {checkpoint} follows {self._step}; observe them in rising order, each once.")
+        if checkpoint <= self.state.last:
+            raise ValueError(
+                f"checkpoint {checkpoint} follows {self.state.last}; observe them in rising order, each once."
+            )
         place = float(self.state.observations if position is None else position)
-        return self._transaction(self._observe(checkpoint, place))
+        return self._transaction(self._observe(checkpoint, place, levels), checkpoint)
 
-    def settle(self) -> Generator[Command, Answer, RaceVerdict]:
-        """Compare until one candidate is left."""
-        return self._transaction(self._settle())
+    def settle(self, live: int | None = None) -> Operation:
+        """Compare until one candidate is left.
 
-    def finish(self, live: int | None = None) -> Generator[Command, Answer, RaceVerdict]:
+        Args:
+            live: checkpoint whose weights are in the model now, or None.
+        """
+        return self._transaction(self._settle(), live)
+
+    def finish(self, live: int | None = None) -> Operation:
         """Settle, then read the best checkpoint fully, so that the value reported is exact.
 
         Args:
-            live: checkpoint whose weights are still in the model, or None.
+            live: checkpoint whose weights are in the model now, or None.
         """
-        self._live = live
-        return self._transaction(self._finish())
+        return self._transaction(self._finish(), live)
 
-    # -- operations -------------------------------------------------------------------------------------------------
+    def race_no_more(self, reason: str) -> None:
+        """Read every row of every checkpoint from the next observation on, and say why in every verdict."""
+        self.state.full_reason = reason
 
-    def _transaction(self, steps: Generator[Command, Answer, RaceVerdict]) -> Generator[Command, Answer, RaceVerdict]:
-        before, step = self.state.snapshot(), self._step
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state: numpy arrays and JSON values, nested; call it between operations only."""
+        return saved_state(self.state, self.metric.name, self.config, self.fingerprint)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from a saved state to the same verdicts and pairs as the run that saved it.
+
+        Raises:
+            ValueError: the state is of another evaluation set, metric, seed or number of rows.
+        """
+        self._course.state = restore_state(saved, self.state.size, self.metric.name, self.config, self.fingerprint)
+        self._course.begin(None)
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def _transaction(self, steps: Operation, live: int | None) -> Operation:
+        course, before = self._course, self.state.snapshot()
+        course.begin(live)
         self._records = []
         try:
             return (yield from steps)
         except BaseException:
             before.columns |= {key: value for key, value in self.state.columns.items() if key not in before.columns}
             before.pairs = self.state.pairs
-            self.state, self._step = before, step
+            course.state = before
+            course.begin(None)
             raise
 
-    def _observe(self, checkpoint: int, position: float) -> Generator[Command, Answer, RaceVerdict]:
-        self._step = self._live = checkpoint
-        if self.state.observations == 0:
-            self.state.first_position = position
-        self.state.observations += 1
-        self.state.candidates.append(Candidate(checkpoint, position))
-        yield from self._read(checkpoint, int(self._depths[0]))
-        self._sweep(checkpoint)
-        yield from self._catch_up(checkpoint)
-        yield from self._refresh_reference(checkpoint)
-        if len(self.state.candidates) > self.config.max_candidates:
-            yield from self._resolve(lambda: len(self.state.candidates) <= self.config.max_candidates // 2)
-        stop = yield from self._judge_patience(position)
-        verdict = self._verdict(checkpoint, stop)
-        yield from self._put_away(checkpoint)
+    def _observe(self, checkpoint: int, position: float, levels: Sequence[float]) -> Operation:
+        course, state = self._course, self.state
+        if state.observations == 0:
+            state.first_position = state.reset_position = position
+        state.observations, state.last = state.observations + 1, checkpoint
+        state.candidates.append(Candidate(checkpoint, position))
+        yield from self._compete(checkpoint)
+        course.learn(checkpoint)
+        yield from self._make_room()
+        stop = yield from self._patience(position)
+        decided: list[LevelVerdict] = []
+        for level in levels:
+            decided.append((yield from decide_level(course, checkpoint, level)))
+        verdict = self._verdict(checkpoint, stop, tuple(decided))
+        yield from course.put_away(checkpoint)
         return verdict
 
-    def _settle(self) -> Generator[Command, Answer, RaceVerdict]:
-        yield from self._resolve(lambda: len(self.state.candidates) <= 1)
-        verdict = self._verdict(self.candidates[0] if self.candidates else None, False)
-        yield from self._put_away(None)
+    def _compete(self, checkpoint: int) -> Generator[Command, Answer, None]:
+        course, state = self._course, self.state
+        first = state.size if state.full_reason else int(course.judge.looks[0])
+        yield from course.deepen(checkpoint, first)
+        if self._live_only:
+            yield from course.settle_live(checkpoint)
+            return
+        yield from course.follow(checkpoint)
+        yield from course.settle_if_cheaper(checkpoint)
+
+    def _make_room(self) -> Generator[Command, Answer, None]:
+        course, state = self._course, self.state
+        if state.full_reason is None and state.observations == _MEASURED_AT:
+            state.full_reason = short_reason(self.config, state)
+        most = 1 if state.full_reason else self.config.max_candidates
+        yield from course.resolve(lambda: len(state.open) <= most)
+        if len(state.open) == 1 and state.full(state.open[0]):
+            if state.anchor == state.open[0] and not state.full_reason:
+                course.redraw()
+            else:
+                yield from course.anchor_on(state.open[0])
+
+    def _settle(self) -> Operation:
+        yield from self._course.resolve(lambda: len(self.candidates) <= 1)
+        verdict = self._verdict(self.candidates[0] if self.candidates else None, False, ())
+        yield from self._course.put_away(None)
         return verdict
 
-    def _finish(self) -> Generator[Command, Answer, RaceVerdict]:
-        yield from self._resolve(lambda: len(self.state.candidates) <= 1)
+    def _finish(self) -> Operation:
+        yield from self._course.resolve(lambda: len(self.candidates) <= 1)
         best = self.candidates[0] if self.candidates else None
         if best is not None:
-            yield from self._read(best, self.state.design.size)
-        verdict = self._verdict(best, False)
-        yield from self._put_away(None)
+            yield from self._course.read(best, self.state.size)
+        verdict = self._verdict(best, False, ())
+        yield from self._course.put_away(None)
         return verdict
 
-    def _catch_up(self, checkpoint: int) -> Steps:
-        while (newcomer := self._find(checkpoint)) and len(self.state.candidates) > 1:
-            rivals = [other.depth for other in self.state.candidates if other.checkpoint != checkpoint]
-            if newcomer.depth >= max(rivals):
-                return
-            yield from self._read(checkpoint, self._next_depth(newcomer.depth))
-            self._sweep(checkpoint)
+    @property
+    def _live_only(self) -> bool:
+        return not self.config.reload or self.config.threshold > 0
 
-    def _refresh_reference(self, checkpoint: int) -> Steps:
-        state = self.state
-        state.ambiguous += len(state.candidates) > 1
-        if len(state.candidates) != 1:
-            return
-        (alone,) = state.candidates
-        newest = state.references[-1] if state.references else None
-        due = state.ambiguous >= 2 and state.observations >= state.next_reference and alone.checkpoint == checkpoint
-        if due and alone.depth < state.design.size:
-            yield from self._read(checkpoint, state.design.size)
-            state.next_reference = max(state.observations + 8, 1.5 * state.observations)
-        if state.columns[alone.checkpoint].full and alone.checkpoint != newest:
-            add_reference(state, alone.checkpoint)
-            redesign(state, self.config, self.metric)
-
-    def _judge_patience(self, position: float) -> Generator[Command, Answer, bool]:
-        patience = self.config.patience
+    def _patience(self, position: float) -> Generator[Command, Answer, bool]:
+        patience, state = self.config.patience, self.state
+        if self.config.threshold > 0:
+            self._reset_if_improved(position)
         if patience is None:
             return False
-        if not self.state.candidates:
-            return position - self.state.first_position >= patience
+        if self.config.threshold > 0 or not state.candidates:
+            return position - state.reset_position >= patience
+        place = {item.checkpoint: item.position for item in state.candidates}
 
-        def split() -> tuple[bool, bool]:
-            ages = [position - candidate.position >= patience for candidate in self.state.candidates]
-            return any(ages), not all(ages)
+        def old(checkpoint: int) -> bool:
+            return position - place[checkpoint] >= patience
 
-        if all(split()):
-            yield from self._resolve(lambda: not all(split()))
-        return not split()[1]
+        def one_sided() -> bool:
+            ages = [old(checkpoint) for checkpoint in state.open]
+            return all(ages) or not any(ages)
 
-    def _resolve(self, done: Callable[[], bool]) -> Steps:
-        while not done():
-            lead, rival = self._closest_pair()
-            depth = self._decisive_depth(lead, rival)
-            for candidate in (lead, rival):
-                yield from self._read(candidate.checkpoint, depth)
-            for candidate in list(self.state.candidates):
-                self._sweep(candidate.checkpoint)
+        yield from self._course.resolve(one_sided, lambda a, b: old(a) != old(b))
+        return all(old(checkpoint) for checkpoint in state.open)
 
-    # -- steps ------------------------------------------------------------------------------------------------------
-
-    def _closest_pair(self) -> tuple[Candidate, Candidate]:
-        oldest, *others = self.state.candidates
-        gaps = [0.0] + [difference_of(self.state, self.metric, oldest, other).value for other in others]
-        lead = self.state.candidates[int(np.argmin(gaps))]
-        rivals = [other for other in self.state.candidates if other is not lead]
-        closeness = [abs(difference_of(self.state, self.metric, lead, rival).z) for rival in rivals]
-        return lead, rivals[int(np.argmin(closeness))]
-
-    def _decisive_depth(self, lead: Candidate, rival: Candidate) -> int:
-        """Next look, or the first at which the difference would exceed the bound if it stays what it seems."""
-        size = self.state.design.size
-        depth = min(lead.depth, rival.depth)
-        found = difference_of(self.state, self.metric, lead, rival)
-        wanted = (found.value / self.config.bound) ** 2
-        target = self._next_depth(depth)
-        while target < size and found.se**2 * (size / target - 1) / max(size / depth - 1, 1e-300) > wanted:
-            target = self._next_depth(target)
-        return target
-
-    def _next_depth(self, depth: int) -> int:
-        index = int(np.searchsorted(self._depths, depth, side="right"))
-        return int(self._depths[min(index, len(self._depths) - 1)])
-
-    def _find(self, checkpoint: int) -> Candidate | None:
-        found = [candidate for candidate in self.state.candidates if candidate.checkpoint == checkpoint]
-        return found[0] if found else None
-
-    def _read(self, checkpoint: int, depth: int) -> Steps:
+    def _reset_if_improved(self, position: float) -> None:
+        """Take any strict improvement as the new best; only one beyond the threshold resets patience."""
         state = self.state
-        (candidate,) = [other for other in state.candidates if other.checkpoint == checkpoint]
-        if depth <= candidate.depth:
+        if not state.candidates or not state.full(state.open[0]):
             return
-        column = state.columns.get(checkpoint)
-        wanted = state.design.order[:depth]
-        rows = wanted if column is None else column.missing(wanted)
-        if len(rows):
-            live = checkpoint == self._live
-            answer = yield Evaluate(checkpoint, rows, live, f"depth {depth} of {state.design.size}")
-            self._enter(checkpoint, rows, live, answer)
-        place = state.candidates.index(candidate)
-        state.candidates[place] = replace(candidate, depth=depth)
+        value = exact_value(self.metric, state.columns[state.open[0]])
+        if state.best_value is None or abs(value - state.best_value) > self.config.threshold:
+            state.reset_position = position
+        state.best_value = value
 
-    def _enter(self, checkpoint: int, rows: Int64Array, live: bool, answer: Answer) -> None:
-        if not isinstance(answer, Evaluated):
-            raise TypeError(f"the driver answered {type(answer).__name__} to Evaluate; allowed is Evaluated.")
-        results = answer.results
-        if not np.array_equal(np.sort(results.index), np.sort(rows)):
-            raise ValueError(
-                f"the driver was asked for {len(rows)} rows of checkpoint {checkpoint} and answered {len(results)} "
-                "others; answer exactly the rows asked for, each once."
-            )
-        values = self.metric.columns(results)
-        if checkpoint not in self.state.columns:
-            self.state.columns[checkpoint] = Column.empty(self.state.design.size, values.shape[1])
-        self.state.columns[checkpoint].add(results, values)
-        self.state.pairs += len(rows)
-        self.state.reloads += not live
-        self.state.reload_seconds += answer.load_seconds or 0.0
+    # -- reports ------------------------------------------------------------------------------------------------------
 
-    def _sweep(self, checkpoint: int) -> None:
-        """Compare one candidate with all others until it is out or no comparison settles."""
-        newcomer = self._find(checkpoint)
-        if newcomer is not None and self.state.columns[checkpoint].nonfinite:
-            self.state.candidates.remove(newcomer)
-            return
-        for other in list(self.state.candidates):
-            current = self._find(checkpoint)
-            if current is None:
-                return
-            if other.checkpoint == checkpoint:
-                continue
-            older, newer = sorted((current, other), key=lambda candidate: candidate.checkpoint)
-            outcome = judge(self.state, self.config, self.metric, older, newer)
-            self._records.append(self._record(older, newer, outcome))
-            if outcome.loser is not None:
-                self.state.candidates = [item for item in self.state.candidates if item.checkpoint != outcome.loser]
+    def _verdict(self, checkpoint: int | None, stop: bool, levels: tuple[LevelVerdict, ...]) -> RaceVerdict:
+        reason = self.state.full_reason or tie_advice(self.state, self.metric, self._records)
+        return race_verdict(self.state, self._course.judge, checkpoint, stop, reason, tuple(self._records), levels)
 
-    def _put_away(self, checkpoint: int | None) -> Steps:
-        """Keep the newcomer's weights if it is still open, and let go of those that are out."""
-        open_now = set(self.candidates)
-        gone = [number for number in self.state.kept if number not in open_now]
-        for number in gone:
-            yield Drop(number)
-            self.state.kept.remove(number)
-        if checkpoint is not None and checkpoint in open_now:
-            yield Keep(checkpoint)
-            self.state.kept.append(checkpoint)
-        forget_rows(self.state)
-
-    def _verdict(self, checkpoint: int | None, stop: bool) -> RaceVerdict:
-        state, open_now = self.state, self.candidates
-        column = state.columns.get(checkpoint) if checkpoint is not None else None
-        level = None
-        if column is not None and checkpoint is not None:
-            level = level_of(state, self.metric, Candidate(checkpoint, 0.0, column.count))
-        return RaceVerdict(
-            checkpoint=checkpoint,
-            best=open_now[0] if len(open_now) == 1 else None,
-            candidates=open_now,
-            stop=stop,
-            value=level[0] if level else None,
-            se=level[1] if level else None,
-            rows=column.count if column else 0,
-            rows_total=state.design.size,
-            exact=bool(column and column.full),
-            reason=None,
-            records=tuple(self._records),
-        )
-
-    def _record(self, older: Candidate, newer: Candidate, outcome: Judgement) -> ComparisonRecord:
-        state, found = self.state, outcome.difference
-        z = found.z if found is not None and np.isfinite(found.z) else None
-        mode = "full" if self.config.full else "race" if self.config.reload else "live"
-        return ComparisonRecord(
-            step=self._step,
-            first=older.checkpoint,
-            second=newer.checkpoint,
-            loser=outcome.loser,
-            basis=outcome.basis,
-            depth=outcome.depth,
-            rows_total=state.design.size,
-            stratum_rows=tuple(state.design.counts(outcome.depth).tolist()),
-            rows_hash=rows_hash(state.design.order[: outcome.depth]),
-            design=state.design.number,
-            seed=self.config.seed,
-            difference=found.value if found else None,
-            se=found.se if found else None,
-            z=z,
-            bound=self.config.bound,
-            discordant=found.discordant if found else None,
-            tolerance=self.config.tolerance,
-            candidates=self.candidates,
-            pairs=state.pairs,
-            stock_pairs=state.observations * state.design.size,
-            reloads=state.reloads,
-            reload_seconds=state.reload_seconds,
-            mode=mode,
-            environment=self.environment,
-        )
+    def _report(self, older: int, newer: int, before: tuple[int, ...], outcome: Judgement) -> None:
+        mode = "full" if self.state.full_reason else "live" if self._live_only else "race"
+        judge = self._course.judge
+        record = comparison_record(self.state, judge, (older, newer), before, outcome, mode, self.environment)
+        self._records.append(record)

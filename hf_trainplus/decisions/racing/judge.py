@@ -8,54 +8,139 @@ import numpy as np
 
 from hf_trainplus.decisions.racing.certain import certain_range
 from hf_trainplus.decisions.racing.config import RaceConfig
-from hf_trainplus.decisions.racing.metrics import RaceMetric
+from hf_trainplus.decisions.racing.metrics import AdditiveMetric, LossMetric
+from hf_trainplus.decisions.racing.opaque import LEAST_BOUND, LEAST_SHARE, OpaqueMetric, jackknife_difference
 from hf_trainplus.decisions.racing.paired import PairedDifference, paired_difference
 from hf_trainplus.decisions.racing.records import Basis
 from hf_trainplus.decisions.racing.references import covariates_of
-from hf_trainplus.decisions.racing.state import Candidate, RaceState
+from hf_trainplus.decisions.racing.state import RaceState
+from hf_trainplus.decisions.racing.tolerance import full_set_se, unseen_regret
+from hf_trainplus.results import Float64Array, Int64Array
+
+RaceMetric = AdditiveMetric | OpaqueMetric
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Outcome of one comparison: the loser's number or None, the ground, and the estimate when one was needed."""
+    """Outcome of one comparison.
+
+    Args:
+        loser: checkpoint that is out, None while the comparison is open.
+        basis: the ground.
+        depth: rows of the design's order that both hold.
+        difference: how much worse the newer one is; None when the verdict needed no estimate.
+        regret: upper bound of what the metric loses by dropping the loser, in its units, oriented so that positive is
+            a loss; None while open.
+    """
 
     loser: int | None
     basis: Basis
     depth: int
     difference: PairedDifference | None
+    regret: float | None = None
 
 
-def judge(state: RaceState, config: RaceConfig, metric: RaceMetric, older: Candidate, newer: Candidate) -> Judgement:
-    """Compare two candidates at the depth that both have read.
-
-    A tie goes to the older one, as in stock, which replaces its best on strict improvement only.
+class Judge:
+    """Compares checkpoints by their rows; it remembers estimates until the state that they rest on changes.
 
     Args:
-        state: holds the rows.
-        config: bound and least number of discordant rows.
         metric: what is compared.
-        older: candidate that was observed first.
-        newer: candidate that was observed later.
+        config: bound, tolerance and least number of discordant rows.
+        looks: depths at which a difference may be judged by its standard error.
     """
-    first, second = state.columns[newer.checkpoint], state.columns[older.checkpoint]
-    depth = min(older.depth, newer.depth)
-    if first.nonfinite or second.nonfinite:
-        return Judgement(newer.checkpoint if first.nonfinite else older.checkpoint, "nonfinite", depth, None)
-    if depth == state.design.size:
-        found = difference_of(state, metric, older, newer)
-        return Judgement(newer.checkpoint if found.value >= 0 else older.checkpoint, "exact", depth, found)
-    low, high = certain_range(first, second, metric)
-    if low >= 0 or high < 0:
-        return Judgement(newer.checkpoint if low >= 0 else older.checkpoint, "certain", depth, None)
-    found = difference_of(state, metric, older, newer)
-    if abs(found.z) > config.bound and found.discordant >= config.min_discordant and np.isfinite(found.value):
-        return Judgement(newer.checkpoint if found.value > 0 else older.checkpoint, "bound", depth, found)
-    return Judgement(None, "open", depth, found)
 
+    def __init__(self, metric: RaceMetric, config: RaceConfig, looks: Int64Array) -> None:
+        self.metric = metric
+        self.config = config
+        self.looks = looks
+        self._known: dict[tuple[object, ...], PairedDifference] = {}
+        self._covariates: tuple[tuple[int, ...], tuple[Float64Array, Float64Array] | None] = ((), None)
 
-def difference_of(state: RaceState, metric: RaceMetric, older: Candidate, newer: Candidate) -> PairedDifference:
-    """Estimate how much worse the newer one is, at the depth that both have read."""
-    covariates, means = covariates_of(state, metric)
-    depth = min(older.depth, newer.depth)
-    first, second = state.columns[newer.checkpoint], state.columns[older.checkpoint]
-    return paired_difference(first, second, state.design, depth, metric, covariates, means)
+    @property
+    def bound(self) -> float:
+        """Standard errors that settle a comparison."""
+        return max(self.config.bound, LEAST_BOUND) if isinstance(self.metric, OpaqueMetric) else self.config.bound
+
+    def forget(self) -> None:
+        """Forget remembered estimates, when a call of the race begins or the design changes."""
+        self._known.clear()
+
+    def compare(self, state: RaceState, older: int, newer: int) -> Judgement:
+        """Compare two open checkpoints at the depth that both have read.
+
+        A tie goes to the older one, as in stock, which replaces its best on strict improvement only.
+        """
+        depth = min(state.depth[older], state.depth[newer])
+        certain = self._certain(state, older, newer, depth)
+        if certain is not None:
+            return certain
+        if not self.may_judge(state, depth):
+            return Judgement(None, "open", depth, None)
+        return self._estimated(state, older, newer, depth)
+
+    def _estimated(self, state: RaceState, older: int, newer: int, depth: int) -> Judgement:
+        found = self.difference(state, older, newer)
+        if not np.isfinite(found.value):
+            return Judgement(None, "open", depth, found)
+        loser, kept = (newer, older) if found.value >= 0 else (older, newer)
+        enough = found.discordant >= self.config.min_discordant
+        regret = self.bound * found.se - abs(found.value) if enough else np.inf
+        if regret < 0:
+            return Judgement(loser, "bound", depth, found, regret)
+        slack = self.slack(state, older, newer)
+        if slack > 0:
+            first, second = state.columns[kept], state.columns[loser]
+            regret = min(regret, unseen_regret(first, second, state.design, depth, self.metric))
+            if regret <= slack:
+                return Judgement(loser, "tolerance", depth, found, regret)
+        return Judgement(None, "open", depth, found)
+
+    def slack(self, state: RaceState, older: int, newer: int) -> float:
+        """Regret, in units of the metric, that dropping either of the two may still take on."""
+        if self.config.tolerance == 0:
+            return 0.0
+        debts = [item.debt for item in state.candidates if item.checkpoint in (older, newer)]
+        return max(self.config.tolerance * full_set_se(state, self.metric) - max(debts, default=0.0), 0.0)
+
+    def difference(self, state: RaceState, older: int, newer: int) -> PairedDifference:
+        """Estimate how much worse the newer one is, at the depth that both have read."""
+        depth = min(state.depth[older], state.depth[newer])
+        key = (older, newer, depth, state.full(older), state.full(newer), state.design.number, *state.references)
+        if key not in self._known:
+            first, second = state.columns[newer], state.columns[older]
+            if isinstance(self.metric, OpaqueMetric):
+                self._known[key] = jackknife_difference(first, second, state.design, depth, self.metric)
+            else:
+                known = self._covariates_of(state, self.metric)
+                self._known[key] = paired_difference(first, second, state.design, depth, self.metric, known)
+        return self._known[key]
+
+    def may_judge(self, state: RaceState, depth: int) -> bool:
+        """True where a look was planned, so that looking more often cannot raise the chance of a wrong verdict."""
+        deep = not isinstance(self.metric, OpaqueMetric) or depth >= LEAST_SHARE * state.size
+        return deep and bool(depth in self.looks or depth == state.design.milestone)
+
+    def _certain(self, state: RaceState, older: int, newer: int, depth: int) -> Judgement | None:
+        first, second = state.columns[newer], state.columns[older]
+        if first.nonfinite or second.nonfinite:
+            return Judgement(newer if first.nonfinite else older, "nonfinite", depth, None, 0.0)
+        if depth == state.size:
+            found = self.difference(state, older, newer)
+            return Judgement(newer if found.value >= 0 else older, "exact", depth, found, -abs(found.value))
+        if isinstance(self.metric, OpaqueMetric) or not (state.full(older) or state.full(newer)):
+            return None
+        low, high = certain_range(first, second, self.metric)
+        known = first if state.full(newer) else second
+        unit = state.size * (float(known.means[1]) if isinstance(self.metric, LossMetric) else 1.0)
+        slack = self.slack(state, older, newer)
+        if low >= 0 or (slack > 0 and -low / unit <= slack):
+            return Judgement(newer, "certain" if low >= 0 else "tolerance", depth, None, -low / unit)
+        if high < 0 or (slack > 0 and high / unit <= slack):
+            return Judgement(older, "certain" if high < 0 else "tolerance", depth, None, high / unit)
+        return None
+
+    def _covariates_of(self, state: RaceState, metric: AdditiveMetric) -> tuple[Float64Array, Float64Array] | None:
+        key = tuple(state.references)
+        if self._covariates[0] != key:
+            self._covariates = (key, covariates_of(state, metric))
+        return self._covariates[1]

@@ -17,7 +17,7 @@ from hf_trainplus.results import ExampleResults, Float64Array
 _STEP = 1e-6
 
 
-class RaceMetric(Protocol):
+class AdditiveMetric(Protocol):
     """A metric ``value(mean of the rows' columns)``; ``lower``/``upper`` bound one row's column where it is alone.
 
     ``columns`` gives the (n, k) additive columns of the rows it was handed; ``value`` maps (k,) means to the metric;
@@ -48,6 +48,9 @@ class RaceMetric(Protocol):
 
     def gradient(self, means: Float64Array) -> Float64Array:
         """Return the derivative of ``value`` at the means, shape (k,)."""
+
+    def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
+        """Return (n,) what each row adds to the metric, up to a constant that all checkpoints share."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,10 @@ class LossMetric:
         """Return the derivative of the ratio."""
         return np.array([1.0 / means[1], -means[0] / means[1] ** 2])
 
+    def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
+        """Return the losses; target counts are the same for every checkpoint."""
+        return np.asarray(values[:, 0] / means[1], dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class ScoreMetric:
@@ -135,6 +142,10 @@ class ScoreMetric:
     def gradient(self, means: Float64Array) -> Float64Array:
         """Return one."""
         return np.ones(1)
+
+    def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
+        """Return the scores."""
+        return values[:, 0]
 
 
 @dataclass(frozen=True)
@@ -192,3 +203,7 @@ class StatisticMetric:
         basis = np.diag(steps)
         rise = np.array([self.function(means + row) - self.function(means - row) for row in basis])
         return np.asarray(rise / (2 * steps), dtype=np.float64)
+
+    def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
+        """Return the linearised contributions."""
+        return np.asarray(values @ self.gradient(means), dtype=np.float64)

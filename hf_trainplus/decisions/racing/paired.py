@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.design import Design
-from hf_trainplus.decisions.racing.metrics import RaceMetric
+from hf_trainplus.decisions.racing.metrics import AdditiveMetric
 from hf_trainplus.results import Float64Array, Int64Array
 
 _PRIOR_FLOOR = 0.08
@@ -51,9 +51,8 @@ def paired_difference(
     second: Column,
     design: Design,
     depth: int,
-    metric: RaceMetric,
-    covariates: Float64Array | None = None,
-    covariate_means: Float64Array | None = None,
+    metric: AdditiveMetric,
+    known: tuple[Float64Array, Float64Array] | None = None,
 ) -> PairedDifference:
     """Estimate how much worse ``first`` is than ``second`` from the first ``depth`` rows of the design.
 
@@ -66,8 +65,7 @@ def paired_difference(
         design: the nested order.
         depth: rows of the prefix, 1..N.
         metric: what is compared.
-        covariates: (N, p) columns known for every row, or None.
-        covariate_means: (p,) their means over all rows.
+        known: (N, p) covariates known for every row and their (p,) means over all rows, or None.
 
     Returns:
         The difference; exact, with ``se`` 0, at ``depth == N``.
@@ -85,10 +83,10 @@ def paired_difference(
     mean_a, mean_b = _means(first, second, a, b, weight)
     value = metric.value(mean_a) - metric.value(mean_b)
     residual = a @ metric.gradient(mean_a) - b @ metric.gradient(mean_b)
-    if covariates is not None and covariate_means is not None and depth > _ROWS_PER_COVARIATE * covariates.shape[1]:
-        shift, residual = _adjust(residual, covariates[rows], covariate_means, weight, stratum, counts, design)
+    if known is not None and depth > _ROWS_PER_COVARIATE * known[0].shape[1]:
+        shift, residual = _adjust(residual, known[0][rows], known[1], weight, stratum, counts, design)
         value += shift
-    variance = stratified_variance(residual, stratum, counts, design)
+    variance = variance_under_tie(residual, value, stratum, counts, design)
     return PairedDifference(sign * value, float(np.sqrt(variance)), depth, discordant)
 
 
@@ -145,13 +143,40 @@ def _stratum_means(x: Float64Array, stratum: Int64Array, counts: Int64Array) -> 
     return np.asarray(sums / np.maximum(counts, 1)[:, None], dtype=np.float64)
 
 
+def variance_under_tie(
+    values: Float64Array, value: float, stratum: Int64Array, counts: Int64Array, design: Design
+) -> float:
+    """Variance that the estimate would have if the true difference were zero: its own, tilted towards a tie.
+
+    Rare rows against the apparent winner that the sample missed make the estimate too sure and its variance too small
+    together. To first order of exponential tilting the variance at a tie is ``V + |D| k3 / V``, with ``k3`` the third
+    cumulant of the estimate towards zero. A favourable skewness is not used.
+
+    Args:
+        values: (n,) values of the rows read.
+        value: the estimate D, in the orientation of ``values``.
+        stratum: (n,) their strata.
+        counts: (H,) rows read a stratum.
+        design: gives sizes and the expected scale.
+    """
+    within, centred = _within(values, stratum, counts, design)
+    share = design.sizes / design.size
+    unread = 1.0 - counts / np.maximum(design.sizes, 1)
+    each = share / np.maximum(counts, 1)
+    parts = share * each * within * unread
+    variance = float(parts.sum())
+    if variance <= 0:
+        return 0.0
+    weight = (each**3 * unread)[stratum]
+    squares = float(weight @ centred**2)
+    size = -np.sign(value) * float(weight @ centred**3) / squares if squares > 0 else float(np.abs(centred).max())
+    return variance + abs(value) * max(size, 0.0) * float(parts @ each) / variance
+
+
 def stratified_variance(
     values: Float64Array, stratum: npt.NDArray[np.int64], counts: Int64Array, design: Design
 ) -> float:
-    """Variance of the stratified mean over the unread rows, each stratum's own variance shrunk to the design's shape.
-
-    A stratum in which nothing differs among few rows read does not get variance 0: three rows' worth of the variance
-    that the design expects there is mixed in.
+    """Variance of the stratified mean over the unread rows.
 
     Args:
         values: (n,) values of the rows read.
@@ -159,14 +184,24 @@ def stratified_variance(
         counts: (H,) rows read a stratum.
         design: gives sizes and the expected scale.
     """
-    means = _stratum_means(values[:, None], stratum, counts)[:, 0]
-    squares = np.bincount(stratum, weights=(values - means[stratum]) ** 2, minlength=len(counts))
-    freedom = np.maximum(counts - 1.0, 0.0)
-    prior = np.maximum(design.scale, _PRIOR_FLOOR) ** 2
-    level = squares.sum() / max(float(freedom @ prior), 1e-300)
-    single = len(counts) == 1
-    extra = 0.0 if single else _PRIOR_ROWS
-    within = (squares + extra * level * prior) / np.maximum(freedom + extra, 1.0)
+    within, _ = _within(values, stratum, counts, design)
     share = design.sizes / design.size
     unread = 1.0 - counts / np.maximum(design.sizes, 1)
     return float((share**2 * within / np.maximum(counts, 1) * unread).sum())
+
+
+def _within(
+    values: Float64Array, stratum: Int64Array, counts: Int64Array, design: Design
+) -> tuple[Float64Array, Float64Array]:
+    """Variance inside each stratum, shrunk to the shape that the design expects, and the centred values.
+
+    A stratum in which nothing differs among few rows read does not get variance 0: three rows' worth of the variance
+    expected there is mixed in.
+    """
+    centred = values - _stratum_means(values[:, None], stratum, counts)[stratum, 0]
+    squares = np.bincount(stratum, weights=centred**2, minlength=len(counts))
+    freedom = np.maximum(counts - 1.0, 0.0)
+    prior = np.maximum(design.scale, _PRIOR_FLOOR) ** 2
+    level = squares.sum() / max(float(freedom @ prior), 1e-300)
+    extra = 0.0 if len(counts) == 1 else _PRIOR_ROWS
+    return (squares + extra * level * prior) / np.maximum(freedom + extra, 1.0), centred

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
-
-import numpy as np
-
-from hf_trainplus.results import Int64Array
 
 Basis = Literal["exact", "bound", "certain", "nonfinite", "tolerance", "open"]
 
@@ -28,7 +23,7 @@ class ComparisonRecord:
         depth: rows of the design's order that both hold.
         rows_total: number of rows N.
         stratum_rows: rows read a stratum at that depth.
-        rows_hash: hash of the rows at that depth, order apart.
+        rows_hash: hash of these rows in the order of reading.
         design: number of the design; its ranks are drawn from ``[seed, design]``.
         seed: the race's seed.
         difference: how much worse ``second`` is, in units of the metric; None when not estimated.
@@ -77,6 +72,25 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True)
+class LevelVerdict:
+    """Whether a checkpoint reaches a level of the metric.
+
+    Args:
+        level: the level asked for.
+        reached: the metric is at the level or better.
+        value: estimate of the metric.
+        se: its standard error over the unread rows, 0 when exact.
+        exact: every row was read.
+    """
+
+    level: float
+    reached: bool
+    value: float | None
+    se: float | None
+    exact: bool
+
+
+@dataclass(frozen=True)
 class RaceVerdict:
     """State of the race after one call; a level here is never compared with another: use ``best`` and ``stop``.
 
@@ -90,8 +104,9 @@ class RaceVerdict:
         rows: rows of ``checkpoint`` that were read.
         rows_total: number of rows N.
         exact: every row was read.
-        reason: why every row was read although this is a race, or a tolerance that would have been cheaper; else None.
+        reason: why every row was read although this is a race, or the tolerance that would have made a near tie cheap.
         records: comparisons made by this call.
+        levels: for each level asked for, whether the checkpoint reaches it.
     """
 
     checkpoint: int | None
@@ -105,8 +120,4 @@ class RaceVerdict:
     exact: bool
     reason: str | None
     records: tuple[ComparisonRecord, ...]
-
-
-def rows_hash(rows: Int64Array) -> str:
-    """Return a hash of a set of rows, whatever their order."""
-    return hashlib.blake2b(np.sort(rows).astype("<i8").tobytes(), digest_size=8).hexdigest()
+    levels: tuple[LevelVerdict, ...] = ()

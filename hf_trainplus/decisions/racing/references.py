@@ -4,48 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from hf_trainplus.decisions.racing.config import RaceConfig
-from hf_trainplus.decisions.racing.design import nested_design
-from hf_trainplus.decisions.racing.metrics import RaceMetric
+from hf_trainplus.decisions.racing.metrics import AdditiveMetric, ScoreMetric
 from hf_trainplus.decisions.racing.state import RaceState
-from hf_trainplus.decisions.racing.strata import clue_of, strata_of_reference
+from hf_trainplus.decisions.racing.strata import clue_of
 from hf_trainplus.results import Float64Array
 
-_KEPT = 4
+MOST = 4
 
 
 def add_reference(state: RaceState, checkpoint: int) -> None:
-    """Remember a fully known checkpoint as the newest reference; the oldest beyond four is forgotten."""
-    others = [known for known in state.references if known != checkpoint]
-    state.references = [*others, checkpoint][-_KEPT:]
-    state.covariates = None
-    forget_rows(state)
+    """Remember a fully known checkpoint; beyond four the oldest that is not the anchor is forgotten."""
+    if state.columns[checkpoint].nonfinite or checkpoint in state.references:
+        return
+    state.references.append(checkpoint)
+    spare = [known for known in state.references if known not in (state.anchor, checkpoint)]
+    if len(state.references) > MOST:
+        state.references.remove(spare[0])
 
 
-def forget_rows(state: RaceState) -> None:
-    """Forget the rows of checkpoints that are neither open nor references."""
-    needed = {candidate.checkpoint for candidate in state.candidates} | set(state.references)
-    state.columns = {key: column for key, column in state.columns.items() if key in needed}
+def covariates_of(state: RaceState, metric: AdditiveMetric) -> tuple[Float64Array, Float64Array] | None:
+    """Return (N, p) columns known for every row and their (p,) means; None without a reference.
 
-
-def redesign(state: RaceState, config: RaceConfig, metric: RaceMetric) -> None:
-    """Draw a new order of reading from the newest reference.
-
-    Valid only while every open checkpoint is fully known: a partly read one would lose its sample.
+    The columns are the references' parts of the metric, the newest one's probability of the right answer as far as
+    its loss tells it, and for a score its loss.
     """
-    newest, *others = [state.columns[key] for key in reversed(state.references)]
-    stratum, scale = strata_of_reference(newest, others[:3], metric, config.strata)
-    state.design = nested_design(stratum, scale, seed=config.seed, number=state.design.number + 1)
-    state.ambiguous = 0
-
-
-def covariates_of(state: RaceState, metric: RaceMetric) -> tuple[Float64Array | None, Float64Array | None]:
-    """Return (N, p) columns known for every row and their (p,) means, or ``(None, None)`` without a reference."""
     if not state.references:
-        return None, None
-    if state.covariates is None:
-        columns = [state.columns[key] for key in state.references]
-        linear = [column.values @ metric.gradient(column.means) for column in columns]
-        x = np.column_stack([*linear, np.exp(-clue_of(columns[-1], metric))])
-        state.covariates = (x, x.mean(axis=0))
-    return state.covariates
+        return None
+    columns = [state.columns[key] for key in state.references]
+    parts = [metric.rows(column.values, column.means) for column in columns]
+    clue = clue_of(columns[-1], metric)
+    parts.append(np.exp(-np.clip(clue, -50.0, 50.0)))
+    if isinstance(metric, ScoreMetric):
+        parts.append(clue)
+    table = np.column_stack(parts)
+    return table, table.mean(axis=0)

@@ -1,0 +1,126 @@
+"""Which comparison is cheapest to settle, and how deep it must be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_trainplus.decisions.racing.judge import Judge
+from hf_trainplus.decisions.racing.state import RaceState
+
+_PESSIMISM = 0.5  # standard errors by which an estimated difference is taken to be smaller than it looks
+_STEP = 0.025  # share of N after which certainty is looked for again; it takes no chance, so it may be often
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Reading that is expected to settle one comparison.
+
+    Args:
+        first: older checkpoint.
+        second: newer checkpoint.
+        depth: depth at which it is expected to be settled.
+        rows: rows to be read for that, loading counted as rows.
+        certain: settled by what unread rows can still do, not by a standard error.
+    """
+
+    first: int
+    second: int
+    depth: int
+    rows: int
+    certain: bool
+
+
+class Planner:
+    """Plans from estimates; a wrong plan costs rows, never a wrong verdict.
+
+    Args:
+        judge: gives the estimates.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+
+    def plans(self, state: RaceState, live: int | None, pairs: list[tuple[int, int]]) -> list[Plan]:
+        """Return a plan for each pair (older, newer), the cheapest first."""
+        found = [self.plan(state, older, newer, live) for older, newer in pairs]
+        return sorted(found, key=lambda plan: (plan.rows, plan.depth, plan.first, plan.second))
+
+    def plan(self, state: RaceState, older: int, newer: int, live: int | None) -> Plan:
+        """Return the cheaper of settling the pair by its standard error and by certainty."""
+        depth = self._bound_depth(state, older, newer)
+        rows = self._rows(state, (older, newer), depth, live)
+        sure = self._certain_depth(state, older, newer)
+        if sure is not None:
+            other = newer if older == state.anchor else older
+            needed = self._rows(state, (other,), sure, live)
+            if needed < rows:
+                return Plan(older, newer, sure, needed, True)
+        return Plan(older, newer, depth, rows, False)
+
+    def next_depth(self, state: RaceState, depth: int) -> int:
+        """Return the next look after ``depth``, closer ones where certainty can be looked for."""
+        looks = self.judge.looks
+        found = int(looks[min(int(np.searchsorted(looks, depth, side="right")), len(looks) - 1)])
+        milestone = state.design.milestone
+        if milestone is None:
+            return found
+        if depth < milestone < found:
+            return milestone
+        if depth < milestone:
+            return found
+        chunk = self.judge.config.chunk
+        step = max(int(_STEP * state.size), chunk, 1)
+        return min(found, -(-(depth + step) // chunk) * chunk)
+
+    def leader(self, state: RaceState) -> int:
+        """Return the open checkpoint with the best estimate against the oldest; the older one of equals."""
+        oldest, *others = state.open
+        gaps = [0.0] + [self.judge.difference(state, oldest, other).value for other in others]
+        return state.open[int(np.argmin(gaps))]
+
+    def _bound_depth(self, state: RaceState, older: int, newer: int) -> int:
+        size = state.size
+        depth = min(state.depth[older], state.depth[newer])
+        found = self.judge.difference(state, older, newer)
+        wanted = max(abs(found.value) - _PESSIMISM * found.se, 0.0) + self.judge.slack(state, older, newer)
+        looks = self.judge.looks[np.searchsorted(self.judge.looks, depth, side="right") :]
+        if depth >= size or not len(looks):
+            return size
+        shrink = (size / looks - 1) / max(size / depth - 1, 1e-12)
+        enough = np.flatnonzero(self.judge.bound * found.se * np.sqrt(shrink) <= wanted)
+        return int(looks[enough[0]]) if len(enough) else size
+
+    def _certain_depth(self, state: RaceState, older: int, newer: int) -> int | None:
+        """Depth at which the other checkpoint is expected to have lost more than it can gain; None if it seems better.
+
+        All gains are known at the milestone; losses come in the order of the design.
+        """
+        milestone, anchor = state.design.milestone, state.anchor
+        if milestone is None or anchor not in (older, newer):
+            return None
+        found = self.judge.difference(state, older, newer)
+        worse = found.value if older == anchor else -found.value
+        if worse <= 0 and found.discordant > 0:
+            return None
+        other = newer if older == anchor else older
+        gains = self._gains(state, other, int(anchor))
+        losses = max(gains + worse, 1e-12)
+        place = int(np.searchsorted(state.design.losses_met, min(1.0, gains / losses)))
+        return max(min(place + 1, state.size), milestone)
+
+    def _gains(self, state: RaceState, other: int, anchor: int) -> float:
+        design, depth = state.design, state.depth[other]
+        rows, stratum = design.order[:depth], design.ordered_stratum[:depth]
+        weight = (design.sizes / design.size / np.maximum(design.counts(depth), 1))[stratum]
+        move = state.columns[other].values[rows, 0] - state.columns[anchor].values[rows, 0]
+        return float(weight @ np.maximum(move if self.judge.metric.greater_is_better else -move, 0.0))
+
+    @staticmethod
+    def _rows(state: RaceState, checkpoints: tuple[int, ...], depth: int, live: int | None) -> int:
+        rows = 0
+        for checkpoint in checkpoints:
+            missing = max(0, depth - state.depth[checkpoint])
+            rows += missing + (state.costs.load_rows if missing and checkpoint != live else 0)
+        return rows
