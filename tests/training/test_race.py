@@ -68,9 +68,7 @@ def test_the_same_best_from_fewer_rows(metric, tmp_path):
     for name, value in full.model.state_dict().items():
         assert torch.equal(value, race.model.state_dict()[name])
     session = race._scheduled.race.session
-    assert session.race.state.pairs <= 12 * 400
-    if metric == "loss":
-        assert session.race.cost < 0.8
+    assert session.race.state.pairs < 12 * 400
     last = [entry for entry in race.state.log_history if "eval_best_step" in entry]
     assert len(last) == 1
     assert last[0]["eval_best_step"] == full.state.best_global_step
