@@ -1,4 +1,4 @@
-"""Draw rows within strata: a random order of the rows, grouped by stratum, of which each group gives its first."""
+"""Draw rows within strata: how many each class gives, and which."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.decisions.strategies.allocation import largest_remainder, pooled, quotas
+from hf_trainplus.decisions.strategies.selection import random_rows
 from hf_trainplus.decisions.strategies.subset_value import Subset
 from hf_trainplus.results import Float64Array, Int64Array
 
@@ -94,31 +95,9 @@ def draw_strata(
     sizes = np.bincount(codes, minlength=0 if deviation is None else len(deviation)).astype(np.int64)
     generator = np.random.default_rng(seed)
     plan = plan_rows(sizes, size, generator, allocation=allocation, deviation=deviation)
-    drawn = np.zeros(len(codes), bool)
-    drawn[_random_rows(codes, sizes, plan.counts, generator)] = True
-    rows = np.flatnonzero(drawn)
-    return Subset(rows, plan.weights[codes[rows]], plan.strata[codes[rows]], method)
-
-
-def _random_rows(
-    codes: npt.NDArray[Any], sizes: Int64Array, counts: Int64Array, generator: np.random.Generator
-) -> Int64Array:
-    """The wanted number of rows of each class, at random."""
-    shuffled = generator.permutation(len(codes))
-    wanted = counts > 0
-    if not wanted.all():
-        shuffled = shuffled[wanted[codes[shuffled]]]
-    # a stable sort of small unsigned integers is a radix sort, in linear time
-    grouped = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    kept = np.where(wanted, sizes, 0)
-    return np.asarray(grouped[_firsts(np.cumsum(kept) - kept, counts)], dtype=np.int64)
-
-
-def _firsts(starts: Int64Array, counts: Int64Array) -> Int64Array:
-    """Positions start, start + 1, ... of each group, one group after the other."""
-    ends = np.cumsum(counts)
-    steps = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
-    return np.asarray(steps + np.repeat(starts - (ends - counts), counts), dtype=np.int64)
+    rows = np.flatnonzero(random_rows(codes, sizes, plan.counts, generator))
+    drawn = codes[rows]
+    return Subset(rows, plan.weights[drawn], plan.strata[drawn], method)
 
 
 def _systematic(quota: Float64Array, count: int, generator: np.random.Generator) -> Int64Array:
