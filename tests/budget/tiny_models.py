@@ -1,0 +1,80 @@
+"""Tiny models from configurations, for holding formulas against what PyTorch counts."""
+
+import torch
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+ROWS, LENGTH, TARGET = 2, 48, 20
+WORDS = 200
+
+
+def llama(layers=3, **changes):
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+    options = {**sizes, "vocab_size": WORDS, "attn_implementation": "eager", **changes}
+    return LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **options))
+
+
+def gpt2(layers=3, **changes):
+    options = {"n_embd": 64, "n_head": 4, "vocab_size": WORDS, "attn_implementation": "eager", **changes}
+    return GPT2LMHeadModel(GPT2Config(n_layer=layers, bos_token_id=0, eos_token_id=0, **options))
+
+
+def bert(kind=BertForMaskedLM, layers=3, **changes):
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": WORDS}
+    return kind(BertConfig(num_hidden_layers=layers, **{**sizes, "attn_implementation": "eager", **changes}))
+
+
+def classifier():
+    return bert(BertForSequenceClassification)
+
+
+def t5():
+    sizes = {"d_model": 64, "d_ff": 96, "d_kv": 16, "num_heads": 4, "vocab_size": WORDS, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(num_layers=2, num_decoder_layers=3, **sizes))
+
+
+def bart():
+    sizes = {"encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    options = {**sizes, "d_model": 64, "vocab_size": WORDS, "attn_implementation": "eager", "eos_token_id": 2}
+    return BartForConditionalGeneration(BartConfig(encoder_layers=2, decoder_layers=2, **options))
+
+
+MOE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+EAGER = {"vocab_size": WORDS, "attn_implementation": "eager", "experts_implementation": "eager"}
+
+
+def mixtral():
+    options = {**MOE, **EAGER, "num_local_experts": 4, "num_experts_per_tok": 2}
+    return MixtralForCausalLM(MixtralConfig(num_hidden_layers=2, **options))
+
+
+def qwen2_moe():
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    options = {**MOE, **EAGER, **experts, "shared_expert_intermediate_size": 48}
+    return Qwen2MoeForCausalLM(Qwen2MoeConfig(num_hidden_layers=2, **options))
+
+
+def inputs(model):
+    """A batch with labels of the right kind."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, WORDS, (ROWS, LENGTH), generator=generator)
+    if model.config.is_encoder_decoder:
+        return {"input_ids": ids, "labels": torch.randint(3, WORDS, (ROWS, TARGET), generator=generator)}
+    if isinstance(model, BertForSequenceClassification):
+        return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.long)}
+    return {"input_ids": ids, "labels": ids}
