@@ -9,6 +9,7 @@ import torch
 from transformers import EarlyStoppingCallback
 
 import hf_trainplus
+from hf_trainplus.budget.from_run import read_run
 from hf_trainplus.budget.stops import StopCondition, StopReason
 from hf_trainplus.callbacks.budget import BudgetCallback
 from tests.callbacks.budget_runs import Clock, Linear, Rows, Slow, make_trainer
@@ -530,6 +531,14 @@ def test_the_progress_line_shows_the_time_left_from_twenty_measured_steps_on(tmp
     assert training[40]["time_left_seconds"] == 0
     assert 0 < training[25]["budget_used"] < training[40]["budget_used"] < 0.5
     assert not any("time_left_seconds" in entry for entry in trainer.state.log_history)
+
+
+def test_what_a_run_measured_can_be_read_from_its_checkpoint(tmp_path):
+    Run(tmp_path, "wall_clock=1h", train={"max_steps": 30})
+    run = read_run(tmp_path)
+    assert (run.step, run.measured.mean("step"), run.stop_reason) == (30, 1.0, "max_steps")
+    assert run.rhythm.evaluate_every == run.rhythm.save_every == 10
+    assert run.time_left().seconds == 0.0
 
 
 def test_later_stages_are_part_of_the_time_left(tmp_path):
