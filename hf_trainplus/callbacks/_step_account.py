@@ -11,6 +11,7 @@ from transformers import TrainerState, TrainingArguments
 
 from hf_trainplus.callbacks._clock_wiring import BatchCounts
 from hf_trainplus.callbacks._ranks import gather_rows
+from hf_trainplus.callbacks._reduction import ReductionTimer
 from hf_trainplus.callbacks._torch_devices import device_count
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.step_clock import StepClock
@@ -32,6 +33,7 @@ class StepAccount:
         timer: the device's own time, or None.
         peak_flops: peak of one device in FLOP/s, or None.
         reduce_ranks: exchange rows between ranks.
+        reduction: times gradient reduction, or None.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class StepAccount:
         timer: DeviceTimer | None,
         peak_flops: float | None,
         reduce_ranks: bool,
+        reduction: ReductionTimer | None = None,
     ) -> None:
         self._args = args
         self._clock = clock
@@ -51,6 +54,7 @@ class StepAccount:
         self._timer = timer
         self._peak_flops = peak_flops
         self._reduce_ranks = reduce_ranks
+        self._reduction = reduction
         self._times = clock.read()
         self._counters = self._count(state)
         self._extra_before = self._extra()
@@ -116,6 +120,7 @@ class StepAccount:
         return {
             "forward": self._counts.forward_seconds,
             "examples": self._counts.examples,
+            "communication": None if self._reduction is None else self._reduction.seconds,
             "tokens": self._counts.tokens,
             "flops": self._counts.flops,
             "device_forward_backward": device.get("device_forward_backward"),

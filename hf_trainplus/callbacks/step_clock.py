@@ -13,6 +13,7 @@ from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
 from hf_trainplus.callbacks._clock_wiring import BatchCounts, ClockWiring
 from hf_trainplus.callbacks._files import write_json
 from hf_trainplus.callbacks._loader_tap import listen, stop_listening
+from hf_trainplus.callbacks._reduction import ReductionTimer
 from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks._step_account import StepAccount
 from hf_trainplus.callbacks._torch_devices import cuda_timer, peak_flops_of
@@ -44,6 +45,8 @@ class StepClockCallback(TrainerCallback):
         reduce_ranks: exchange the ranks' values at logging steps; False reports this rank alone.
         peak_flops: peak of one device in FLOP/s at the precision trained in, > 0; None looks a 16-bit peak up by the
             device's name and leaves the utilisation out when there is none or the run is in another precision.
+        measure_reduction: attached to a DDP run, time gradient reduction by a communication hook (see
+            ``ReductionTimer``: with a number of ranks that is no power of two, gradients differ in their last bit).
         write_summary: write the file at the end.
         clock: seconds from a fixed, unknown point.
 
@@ -62,6 +65,7 @@ class StepClockCallback(TrainerCallback):
         log: bool = True,
         reduce_ranks: bool = True,
         peak_flops: float | None = None,
+        measure_reduction: bool = False,
         write_summary: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,6 +77,8 @@ class StepClockCallback(TrainerCallback):
         self._log = log
         self._reduce_ranks = reduce_ranks
         self._peak_flops = peak_flops
+        self._measure_reduction = measure_reduction
+        self._reduction: ReductionTimer | None = None
         self._write_summary = write_summary
         self._counts = BatchCounts(clock)
         self._wiring: ClockWiring | None = None
@@ -194,6 +200,7 @@ class StepClockCallback(TrainerCallback):
             timer=self.timer,
             peak_flops=self._peak_flops or peak_flops_of(args),
             reduce_ranks=self._reduce_ranks,
+            reduction=self._time_reduction(),
         )
 
     def on_step_begin(
@@ -264,6 +271,15 @@ class StepClockCallback(TrainerCallback):
     ) -> None:
         """Write the summary and let the loader go."""
         self.stop(state)
+
+    def _time_reduction(self) -> ReductionTimer | None:
+        if self._measure_reduction and self._wiring is not None and self._reduction is None:
+            timer = ReductionTimer(self.timer, self.clock.time)
+            self._reduction = timer if timer.put_into(self._wiring.trainer.model_wrapped) else None
+        elif self._reduction is not None and self.timer is not None:
+            # a second run of the same model keeps its hook; its marks go to the new timer
+            self._reduction.timer = self.timer
+        return self._reduction
 
     def _mark(self, event: str, control: TrainerControl) -> None:
         # attached, the events are timed around all callbacks instead

@@ -53,9 +53,7 @@ class DeviceTimer:
         """Mark the start of a part; a part that is still open is given up."""
         if self._open is not None:
             self._free.append(self._open[1])
-        event = self._event()
-        event.record()
-        self._open = (part, event)
+        self._open = (part, self.mark())
 
     def end(self) -> None:
         """Mark the end of the open part; without one, nothing happens."""
@@ -63,9 +61,17 @@ class DeviceTimer:
             return
         part, start = self._open
         self._open = None
+        self._keep(part, start, self.mark())
+
+    def mark(self) -> DeviceEvent:
+        """Put a mark into the queue and return it, for ``add``."""
         event = self._event()
         event.record()
-        self._keep(part, start, event)
+        return event
+
+    def add(self, part: str, start: Any, end: Any) -> None:
+        """Count the time between two marks as ``part``, once the device has passed them."""
+        self._keep(part, start, end)
 
     def collect(self) -> dict[str, float]:
         """Return seconds a part over all pairs that the device has passed since the start."""
@@ -84,8 +90,7 @@ class DeviceTimer:
 
     def look(self) -> None:
         """Note whether the device's queue is empty now; does not wait."""
-        event = self._event()
-        event.record()
+        event = self.mark()
         self._looks += 1
         self._idle_looks += bool(event.query())
         # the mark may still be queued: it joins the ring as a pair of no length, and is reused once passed

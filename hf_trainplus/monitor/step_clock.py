@@ -91,6 +91,11 @@ class StepClock:
         self.start()
 
     @property
+    def time(self) -> Callable[[], float]:
+        """The clock that is read: seconds from a fixed, unknown point."""
+        return self._clock
+
+    @property
     def part(self) -> str:
         """The part that is running."""
         return self._part

@@ -21,14 +21,16 @@ COLUMNS = (
     "total",
     "steps",
     "forward",
+    "communication",
     "device_forward_backward",
     "device_optimizer",
     "examples",
     "tokens",
     "flops",
 )
-"""One rank's row: seconds a part, seconds in all, steps, seconds inside the forward pass, device seconds of two parts,
-and the rows, tokens and floating-point operations of its batches. NaN marks what the rank does not measure."""
+"""One rank's row: seconds a part, seconds in all, steps, seconds inside the forward pass, seconds that backward waits
+for other ranks' gradients (inside forward_backward, where a hook measures it), device seconds of two parts, and the
+rows, tokens and floating-point operations of its batches. NaN marks what the rank does not measure."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class StepReport:
     | ``time/{part}_percent`` | % | share of the interval's wall-clock time, mean over ranks |
     | ``time/data_wait_percent_min``, ``_max``, ``time/data_wait_slowest_rank`` | %, rank | over ranks, when several |
     | ``time/own_seconds_min``, ``_max``, ``time/slowest_rank`` | s a step, rank | work that waits for no other rank |
+    | ``time/communication_percent`` | % | share inside backward that waits for gradients, where a hook measures it |
     | ``time/device_step_seconds`` | s | device time of forward, backward and optimizer a step |
     | ``speed/examples_per_second``, ``speed/tokens_per_second`` | 1/s | all ranks together |
     | ``speed/tflops_per_device`` | TFLOP/s | by the model's own count |
@@ -115,6 +118,8 @@ class StepReport:
         for part in PARTS:
             if part in spreads:
                 values[f"time/{part}_percent"] = 100.0 * spreads[part].mean / total
+        if "communication" in spreads:
+            values["time/communication_percent"] = 100.0 * spreads["communication"].mean / total
         device = [spreads[name].mean for name in ("device_forward_backward", "device_optimizer") if name in spreads]
         if device:
             values["time/device_step_seconds"] = sum(device) / steps

@@ -51,6 +51,17 @@ def test_a_rank_that_waits_for_data_is_named_and_the_others_wait_for_it(cases):
     assert case["seconds"]["rank_sync"] > 0.5 * slept
 
 
+def test_a_communication_hook_tells_how_long_backward_waits_for_gradients(cases):
+    case = cases["reduction"]
+    slept = 6 * slow_rank.SECONDS
+    # as rank 0 sees it: rank 1 is late with every gradient, and waits for none itself
+    assert spread(case, "communication")["maximum"] > 0.7 * slept
+    assert spread(case, "communication")["largest_rank"] == 0
+    assert spread(case, "communication")["minimum"] < 0.5 * slept
+    assert case["last"]["time/communication_percent"] > 0
+    assert "communication" not in cases["forward"]["ranks"]["spreads"]
+
+
 def test_healthy_ranks_differ_little_and_parts_add_up_on_each(cases):
     case = cases["healthy"]
     assert case["ranks"]["world_size"] == 2

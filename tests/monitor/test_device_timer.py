@@ -97,6 +97,16 @@ def test_an_empty_queue_is_noticed():
     assert timer.idle_share == 0.5
 
 
+def test_marks_set_by_hand_are_counted_as_a_part():
+    device = FakeDevice()
+    timer = DeviceTimer(device.make_event)
+    start = timer.mark()
+    device.work(25)
+    timer.add("communication", start, timer.mark())
+    device.pass_all()
+    assert timer.collect() == {"communication": 0.025}
+
+
 def test_an_open_part_is_given_up_by_the_next_and_an_end_alone_is_nothing():
     device = FakeDevice()
     timer = DeviceTimer(device.make_event)

@@ -43,9 +43,9 @@ def run(case, folder):
     )
     slow = SECONDS if args.process_index == 1 else 0.0
     model = tiny.llama()
-    if case == "forward":
+    if case in ("forward", "reduction"):
         model.model.register_forward_pre_hook(lambda *_: time.sleep(slow))
-    callback = StepClockCallback()
+    callback = StepClockCallback(measure_reduction=case == "reduction")
     trainer = Trainer(
         model,
         args,
@@ -59,7 +59,7 @@ def run(case, folder):
 
 
 if __name__ == "__main__":
-    for name in ("healthy", "forward", "callback", "data"):
+    for name in ("healthy", "forward", "callback", "data", "reduction"):
         summary = run(name, Path(sys.argv[1]) / name)
         if torch.distributed.get_rank() == 0:
             print(json.dumps({"case": name, **summary}), flush=True)

@@ -61,10 +61,12 @@ def _times(summary: Mapping[str, Any] | None) -> dict[str, Any]:
         "step_seconds": (total - aside) / summary["steps"],
         "shares": {part: value / total for part, value in seconds.items() if value is not None and total > 0},
         "device_idle_share": summary.get("device_idle_share"),
-        "communication_share": summary.get("communication_share"),
         "world_size": int(ranks.get("world_size", 1)),
         "spreads": {name: Spread(**values) for name, values in (ranks.get("spreads") or {}).items()},
     }
+    communication, whole = found["spreads"].get("communication"), found["spreads"].get("total")
+    if communication is not None and whole is not None and whole.mean > 0:
+        found["communication_share"] = communication.mean / whole.mean
     if found["world_size"] > 1:
         # of several ranks the mean tells more than this rank alone
         found["shares"] = dict(ranks["shares"])

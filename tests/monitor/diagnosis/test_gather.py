@@ -53,6 +53,14 @@ def test_several_ranks_tell_their_mean_and_their_spread():
     assert evidence.spreads["data_wait"].largest_rank == 1
 
 
+def test_a_measured_reduction_becomes_a_share():
+    even = {"minimum": 1.0, "mean": 2.0, "maximum": 3.0, "largest_rank": 0}
+    spreads = {"communication": even, "total": {**even, "mean": 8.0}}
+    ranks = {"world_size": 2, "shares": {}, "spreads": spreads}
+    assert gather_evidence(step_clock={**STEP_CLOCK, "ranks": ranks}).communication_share == 0.25
+    assert gather_evidence(step_clock=STEP_CLOCK).communication_share is None
+
+
 def test_devices_tell_their_use_in_training_and_only_where_it_is_measurable():
     first, second = gather_evidence(devices=DEVICES).devices
     assert first.utilization_percent == 70.0
