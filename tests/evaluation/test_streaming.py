@@ -1,3 +1,4 @@
+import gc
 import itertools
 from collections import Counter
 
@@ -106,6 +107,7 @@ def test_a_run_left_half_way_starts_anew(workers):
 
 def test_worker_and_files_are_constant_over_evaluations():
     process, seen = psutil.Process(), set()
+    gc.collect()  # what earlier tests left behind must not be let go in the middle
     before = len(process.children())
     with StreamLoader(Stream(9), collate, LoaderSettings(4)) as loader:
         for evaluation in range(12):
