@@ -20,9 +20,15 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "representative_subset": "hf_trainplus.decisions.subset",
     "Estimate": "hf_trainplus.decisions.estimate",
+    "estimate_cost": "hf_trainplus.budget.cost",
+    "Budget": "hf_trainplus.budget.budget",
+    "BudgetCallback": "hf_trainplus.callbacks.budget",
     "ExampleResults": "hf_trainplus.results",
     "Subset": "hf_trainplus.decisions.subset",
     "load_metric": "hf_trainplus.evaluation.metrics.registry",
+    "GPUMonitorCallback": "hf_trainplus.callbacks.gpu_monitor",
+    "MemoryLeakCallback": "hf_trainplus.callbacks.memory_leak",
+    "StepClockCallback": "hf_trainplus.callbacks.step_clock",
     "PlusTrainer": "hf_trainplus.trainer",
     "PlusSeq2SeqTrainer": "hf_trainplus.trainer",
     "PlusTrainingArguments": "hf_trainplus.training_args",
@@ -32,6 +38,12 @@ _MODULE_OF = {
 __all__ = ["__version__", *sorted(_MODULE_OF)]
 
 if TYPE_CHECKING:
+    from hf_trainplus.budget.budget import Budget as Budget
+    from hf_trainplus.budget.cost import estimate_cost as estimate_cost
+    from hf_trainplus.callbacks.budget import BudgetCallback as BudgetCallback
+    from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback as GPUMonitorCallback
+    from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback as MemoryLeakCallback
+    from hf_trainplus.callbacks.step_clock import StepClockCallback as StepClockCallback
     from hf_trainplus.decisions.estimate import Estimate as Estimate
     from hf_trainplus.decisions.subset import Subset as Subset
     from hf_trainplus.decisions.subset import representative_subset as representative_subset
