@@ -5,7 +5,15 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from hf_trainplus import ExampleResults
-from hf_trainplus.decisions.estimate import estimate, loss_interval, mean_interval, wilson_interval
+from hf_trainplus.decisions.estimate import (
+    SampleDesign,
+    design_of_results,
+    estimate,
+    estimate_slices,
+    loss_interval,
+    mean_interval,
+    wilson_interval,
+)
 from hf_trainplus.decisions.subset import Subset
 
 
@@ -120,3 +128,51 @@ def test_wrong_use_is_named():
         estimate(table, n_total=500, subset=Subset([0], [1.0], [0]))
     with pytest.raises(ValueError, match="confidence is 95"):
         estimate(table, confidence=95)
+
+
+def test_slices_of_the_full_set():
+    table = results()
+    found = estimate_slices(table, "accuracy", "document")
+    assert list(found) == sorted(set(table.groups["document"].tolist()))
+    for name, slice_ in found.items():
+        rows = table.groups["document"] == name
+        assert slice_ == estimate(table.take(rows), "accuracy")
+        assert slice_.exact
+    assert sum(slice_.n for slice_ in found.values()) == 400
+
+
+def test_slices_of_a_sample_are_weighted_and_never_exact():
+    table = results()
+    rows = np.arange(0, 400, 2)
+    subset = Subset(rows, np.where(rows < 200, 1.01, 2.99), (rows >= 200).astype(int))
+    found = estimate_slices(table.take(rows), "loss", "document", subset=subset)
+    for name, slice_ in found.items():
+        inside = table.groups["document"][rows] == name
+        weights = subset.weights[inside]
+        kept = table.take(rows[inside])
+        assert slice_.value == pytest.approx((weights @ kept.loss_sum) / (weights @ kept.target_count))
+        assert not slice_.exact
+
+
+def test_slices_may_be_named_by_anything():
+    table = ExampleResults([0, 1, 2], [1.0, 2.0, 3.0], [1, 1, 1], groups={"mixed": np.array(["a", 1, None], object)})
+    assert list(estimate_slices(table, "loss", "mixed")) == [None, 1, "a"]
+    with pytest.raises(ValueError, match="group is 'topic'; the results' group columns are .'mixed'."):
+        estimate_slices(table, "loss", "topic")
+
+
+def test_a_sample_whose_weights_nearly_add_up_to_its_rows_is_not_exact():
+    assert not mean_interval(np.arange(49.0), design=SampleDesign(np.full(49, 1.005), np.zeros(49, int))).exact
+
+
+def test_a_design_for_any_estimator():
+    table = results()
+    order = np.argsort(-table.index)
+    design = design_of_results(table, order, n_total=900, clusters="document")
+    assert (design.n, design.n_total) == (400, 900)
+    np.testing.assert_array_equal(np.unique(design.clusters), np.arange(len(np.unique(table.groups["document"]))))
+
+
+def test_an_estimate_says_what_it_is():
+    assert str(wilson_interval(20, 20)) == "1 [0.838875, 1] (95%, wilson, all 20 examples)"
+    assert str(mean_interval([])) == "none no interval (95%, empty, all 0 examples)"

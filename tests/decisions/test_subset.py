@@ -292,3 +292,19 @@ def test_reference_results_must_cover_the_dataset():
         representative_subset(table, 10, strategy="difficulty", reference_loss=[1, 2, 3])
     with pytest.raises(ValueError, match="strategy='difficulty' needs reference_loss="):
         representative_subset(table, 10, strategy="difficulty")
+
+
+def test_frames_that_turn_into_arrow_are_read():
+    class Frame:
+        """What polars.DataFrame offers."""
+
+        def __init__(self, table):
+            self.table = table
+
+        columns = property(lambda self: self.table.column_names)
+
+        def to_arrow(self):
+            return self.table
+
+    subset = representative_subset(Frame(pa.table({"label": labels()})), 50, seed=3)
+    np.testing.assert_array_equal(subset.indices, representative_subset({"label": labels()}, 50, seed=3).indices)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from hf_trainplus.results import Float64Array, Int64Array
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class SampleDesign:
@@ -100,8 +102,17 @@ class SampleDesign:
 
     @property
     def exact(self) -> bool:
-        """True when the sample is the full set."""
-        return self.n == self.n_total
+        """True when the sample is the full set: every row stands for itself alone."""
+        return not self.endless and bool((self.weights <= 1 + _ROUNDING).all())
+
+    def take(self, rows: npt.NDArray[Any]) -> SampleDesign:
+        """Return the design of some of the rows, for a slice of the set; its size is then an estimate.
+
+        Args:
+            rows: positions or a mask.
+        """
+        clusters = None if self.clusters is None else self.clusters[rows]
+        return SampleDesign(self.weights[rows], self.strata[rows], clusters, self.clusters_total, self.endless)
 
     @property
     def effective_n(self) -> float:

@@ -21,9 +21,9 @@ class _Reader(Protocol):
 class DatasetColumns:
     """A dataset with a length, from which one column at a time is read.
 
-    It reads a ``datasets.Dataset``, an Arrow table, a pandas or polars frame, a mapping of columns, a list of rows, and
-    any object with ``__len__`` and ``__getitem__`` (rows are then read one by one). It never reads a column that nobody
-    asked for, changes nothing, and does not read streams (see ``strategies.streams``).
+    It reads a ``datasets.Dataset``, an Arrow table, a pandas frame, a frame with ``to_arrow`` (polars), a mapping of
+    columns, a list of rows, and any object with ``__len__`` and ``__getitem__`` (its rows are read one by one). It
+    never reads a column that nobody asked for, changes nothing, and does not read streams (see ``strategies.streams``).
 
     Args:
         dataset: the dataset.
@@ -94,8 +94,10 @@ def _reader(dataset: Any) -> _Reader:
         raise TypeError(f"a dictionary of datasets was given; choose one, e.g. dataset[{next(iter(dataset))!r}].")
     if hasattr(dataset, "select_columns") and hasattr(dataset, "with_format"):
         return _HuggingFaceReader(dataset)
-    if hasattr(dataset, "iloc") or hasattr(dataset, "get_column"):
+    if hasattr(dataset, "iloc"):
         return _FrameReader(dataset)
+    if hasattr(dataset, "to_arrow"):
+        return _ArrowReader(dataset.to_arrow())
     if hasattr(dataset, "column_names") and hasattr(dataset, "column"):
         return _ArrowReader(dataset)
     if isinstance(dataset, Mapping):
@@ -103,8 +105,8 @@ def _reader(dataset: Any) -> _Reader:
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return _RowReader(dataset)
     raise TypeError(
-        f"{type(dataset).__name__} is no dataset; allowed are datasets.Dataset, Arrow tables, pandas or polars frames, "
-        "mappings of columns, lists of rows, and objects with __len__ and __getitem__."
+        f"{type(dataset).__name__} is no dataset; allowed are datasets.Dataset, Arrow tables, pandas frames, frames "
+        "with to_arrow(), mappings of columns, lists of rows, and objects with __len__ and __getitem__."
     )
 
 
@@ -123,7 +125,7 @@ class _HuggingFaceReader:
 
 
 class _FrameReader:
-    """A pandas or polars frame."""
+    """A pandas frame."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -133,8 +135,7 @@ class _FrameReader:
         return len(self._frame)
 
     def read(self, name: str, rows: int) -> Column:
-        column = self._frame[name][:rows]
-        return column.to_arrow() if hasattr(column, "to_arrow") else column
+        return self._frame[name][:rows]
 
 
 class _ArrowReader:

@@ -37,7 +37,9 @@ def random_rows(
         (np.int64(1), np.int64(3))
     """
     keys = np.asarray(generator.bit_generator.random_raw(len(codes)), dtype=np.uint64)
-    bits = min(_MOST_BITS, max(0, int(np.log2(_MOST_BINS / max(len(sizes), 1)))))
+    # no more cells than rows: counting them must not cost more than the rows do
+    cells_a_class = max(1.0, min(_MOST_BINS, len(codes)) / max(len(sizes), 1))
+    bits = min(_MOST_BITS, int(np.log2(cells_a_class)))
     bins = (keys >> np.uint64(64 - bits)).astype(np.int32) if bits else np.zeros(len(codes), np.int32)
     last_bin, below = _last_bins(codes, bins, counts, len(sizes), 1 << bits)
     # classes that give all or none of their rows need no key
