@@ -73,11 +73,12 @@ def poisson_limit(seen: int) -> float:
         >>> round(poisson_limit(0), 2)
         7.6
     """
-    low, high = float(seen), 10.0 + 4.0 * seen
+    low, high = max(float(seen), 1.0), 10.0 + 4.0 * seen
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, seen + 1)))])
     for _ in range(60):
         middle = (low + high) / 2
-        terms = np.cumprod(np.concatenate([[1.0], middle / np.arange(1, seen + 1)])) if seen else np.ones(1)
-        low, high = (middle, high) if float(terms.sum()) * np.exp(-middle) > _ALPHA else (low, middle)
+        terms = np.arange(seen + 1) * np.log(middle) - factorials - middle
+        low, high = (middle, high) if float(np.exp(terms).sum()) > _ALPHA else (low, middle)
     return high
 
 
