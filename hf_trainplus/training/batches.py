@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ from hf_trainplus.evaluation.memory_backoff import BatchLimit
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.streaming import StreamLoader
 from hf_trainplus.evaluation.tasks import LoaderSettings
+from hf_trainplus.evaluation.token_probe import probe_token_limit
 from hf_trainplus.evaluation.windows import LoadedBatch, WindowSizes
+from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class BatchSource:
         self._trainer = trainer
         self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
         self.limit = BatchLimit()
+        self._tokens: dict[tuple[int, str], int | None] = {}
 
     def of(
         self,
@@ -54,6 +57,8 @@ class BatchSource:
         *,
         rows_are_independent: bool,
         ids: npt.NDArray[np.int64] | None = None,
+        probe: Callable[[Any], object] | None = None,
+        progress: EvaluationProgress | None = None,
     ) -> Iterator[LoadedBatch]:
         """Return this rank's batches of the dataset: (positions, real, batch).
 
@@ -62,10 +67,14 @@ class BatchSource:
             ranks: the processes that share the rows.
             rows_are_independent: False keeps the trainer's own batches and order.
             ids: positions of the rows to run; None for all.
+            probe: runs the model on a collated batch, to measure how large a batch should be; None where ranks would
+                have to run it together.
+            progress: told of this rank's share where that is known.
         """
         kept = self._keep(source, ranks)
         size = self.limit.lowered(self._trainer.args.eval_batch_size)
-        sizes = WindowSizes(batch_size=size, window_rows=None if rows_are_independent else size)
+        tokens = self._tokens_per_batch(source, kept, ranks, probe) if rows_are_independent else None
+        sizes = WindowSizes(batch_size=size, tokens_per_batch=tokens, keep_order=not rows_are_independent)
         if isinstance(kept.loader, StreamLoader):
             return kept.loader.run(sizes)
         if ids is None:
@@ -75,9 +84,41 @@ class BatchSource:
                 ids, sizes, rank=ranks.index, world_size=ranks.size, most=lambda value: max(ranks.gather(value))
             )
         lengths = kept.lengths[ids] if rows_are_independent and kept.lengths is not None else None
-        plan = plan_batches(ids, lengths, batch_size=size, rank=ranks.index, world_size=ranks.size)
+        plan = plan_batches(
+            ids, lengths, batch_size=size, tokens_per_batch=tokens, rank=ranks.index, world_size=ranks.size
+        )
         source.batch_count = len(plan.batches)
+        if progress is not None:
+            progress.expect(plan, kept.lengths)
         return kept.loader.run(plan)
+
+    def _tokens_per_batch(
+        self, source: EvaluationSource, kept: _Kept, ranks: Ranks, probe: Callable[[Any], object] | None
+    ) -> int | None:
+        """Return the limit of padded tokens of a batch; ``auto`` is measured once a dataset, by rank 0."""
+        asked = getattr(self._trainer.args, "eval_tokens_per_batch", "auto")
+        if asked != "auto":
+            return None if asked is None else self.limit.lowered(int(asked))
+        device = self._trainer.args.device
+        if kept.lengths is None or probe is None or not len(kept.lengths) or isinstance(kept.loader, StreamLoader):
+            # measured on one core: larger batches of a small model are slower, see token_probe
+            return self.limit.lowered(512) if device.type == "cpu" else None
+        key = (id(source.dataset), source.description)
+        if key not in self._tokens:
+            chosen = (
+                probe_token_limit(kept.lengths, self._prober(kept.loader, probe), device) if not ranks.index else None
+            )
+            self._tokens[key] = ranks.from_first(None if chosen is None else chosen.tokens_per_batch)
+        return self.limit.lowered(cast("int", self._tokens[key]))
+
+    def _prober(self, loader: PlannedLoader, probe: Callable[[Any], object]) -> Callable[[Any], object]:
+        def run(rows: Any) -> object:
+            out = probe(upstream.prepare_inputs(self._trainer, loader.fetch(rows)))
+            if self._trainer.args.device.type == "cuda":
+                torch.cuda.synchronize(self._trainer.args.device)
+            return out
+
+        return run
 
     def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
         key = (id(source.dataset), source.description)
@@ -90,28 +131,12 @@ class BatchSource:
         return self._kept[key]
 
     def _make(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
-        args = self._trainer.args
         dataset, collator = upstream.dataset_and_collator(self._trainer, source.dataset, source.description)
-        settings = LoaderSettings(
-            args.dataloader_num_workers,
-            args.dataloader_pin_memory,
-            args.dataloader_prefetch_factor,
-            getattr(args, "dataloader_multiprocessing_context", None),
-        )
         if not isinstance(dataset, torch.utils.data.IterableDataset):
+            settings = loader_settings(self._trainer)
             return _Kept(source.dataset, PlannedLoader(dataset, collator, settings), row_lengths(dataset))
-        dispatched = args.accelerator_config.dispatch_batches is not False
-        stream = StreamLoader(
-            dataset,
-            collator,
-            settings,
-            limit=_stream_limit(getattr(args, "eval_subset_size", None)),
-            rank=ranks.index,
-            world_size=ranks.size,
-            scatter=ranks.scatter if dispatched else None,
-            most=lambda value: max(ranks.gather(value)),
-        )
-        return _Kept(source.dataset, stream, None)
+        limit = stream_limit(self._trainer)
+        return _Kept(source.dataset, stream_loader(self._trainer, dataset, collator, ranks, limit), None)
 
     def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
         """Return what reads rows of the dataset again, or None for a stream, which cannot be read again."""
@@ -125,6 +150,33 @@ class BatchSource:
         self._kept.clear()
 
 
-def _stream_limit(size: float | None) -> int | None:
+def loader_settings(trainer: Trainer) -> LoaderSettings:
+    """Return how the trainer's arguments want rows to be read."""
+    args = trainer.args
+    return LoaderSettings(
+        args.dataloader_num_workers,
+        args.dataloader_pin_memory,
+        args.dataloader_prefetch_factor,
+        getattr(args, "dataloader_multiprocessing_context", None),
+    )
+
+
+def stream_loader(trainer: Trainer, stream: Any, collate: Any, ranks: Ranks, limit: int | None) -> StreamLoader:
+    """Return a loader of a stream that shares its rows between ranks as the arguments want it."""
+    dispatched = trainer.args.accelerator_config.dispatch_batches is not False
+    return StreamLoader(
+        stream,
+        collate,
+        loader_settings(trainer),
+        limit=limit,
+        rank=ranks.index,
+        world_size=ranks.size,
+        scatter=ranks.scatter if dispatched else None,
+        most=lambda value: max(ranks.gather(value)),
+    )
+
+
+def stream_limit(trainer: Trainer) -> int | None:
     """Return the number of rows to read of a stream; a fraction of an unknown length is none."""
+    size = getattr(trainer.args, "eval_subset_size", None)
     return int(size) if size is not None and size >= 1 else None
