@@ -85,6 +85,13 @@ class PlusTrainingArguments(TrainingArguments):
     eval_precision: str | None = field(
         default=None, metadata={"help": "Autocast in evaluation only: bf16, fp16 or fp32; the weights are not cast."}
     )
+    eval_cache: str | None = field(
+        default=None,
+        metadata={
+            "help": "Reuse the results of the same weights, data and metric code: a folder, or true for "
+            "trainplus_eval_cache in the output folder; false or none for never."
+        },
+    )
     on_eval_error: str = field(
         default="raise",
         metadata={"help": "After a failing evaluation, its checkpoint being safe: raise the error, or continue."},

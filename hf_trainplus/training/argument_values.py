@@ -5,6 +5,7 @@ These functions change only the fields of the arguments object that they are giv
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
         )
     args.eval_group_columns = read_names(args.eval_group_columns)
     args.eval_tokens_per_batch = read_tokens_per_batch(args.eval_tokens_per_batch)
+    args.eval_cache = read_cache(args.eval_cache)
     args.eval_subset_size = read_size("eval_subset_size", args.eval_subset_size)
     if args.eval_mode == "subset" and args.eval_subset_size is None:
         raise ValueError(
@@ -77,6 +79,23 @@ def read_tokens_per_batch(value: Any) -> Any:
             "e.g. eval_tokens_per_batch=16384."
         )
     return tokens
+
+
+def read_cache(value: Any) -> Any:
+    """Return a folder's name, True for the folder that follows from the output folder, or None for no cache.
+
+    Example:
+        >>> read_cache("true"), read_cache(False), read_cache("none"), read_cache("shared/evaluations")
+        (True, None, None, 'shared/evaluations')
+    """
+    if value is None or isinstance(value, bool):
+        return value or None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise ValueError(
+            f"eval_cache={value!r}; allowed are True, False, None and a folder's name, e.g. eval_cache='evaluations'."
+        )
+    words = {"true": True, "false": None, "none": None}
+    return words.get(str(value).lower(), str(value))
 
 
 def read_size(name: str, value: Any) -> int | float | None:

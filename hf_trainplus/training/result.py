@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, prefix: str) -> EvalLoopOutput:
     """Compute the metrics of an evaluation and name what cannot be logged, once."""
     returned = agreed_metrics(runner, output, request)
+    runner.cached.keep(request, output, returned)
     args, dataset = runner.trainer.args, getattr(request.loader, "dataset", None)
     metrics, left_out = logged_metrics(
         output,

@@ -27,6 +27,7 @@ from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector, spool_folder_from_environment
 from hf_trainplus.evaluation.windows import LoadedBatch
 from hf_trainplus.training.batches import BatchSource
+from hf_trainplus.training.cached import CachedEvaluations
 from hf_trainplus.training.foreign_batches import foreign_batches
 from hf_trainplus.training.labels import labels_in_batch
 from hf_trainplus.training.metric_objects import TrainerMetrics
@@ -77,6 +78,7 @@ class EvaluationRunner:
         self.trainer = trainer
         self._ours = ours
         self._batches = BatchSource(trainer)
+        self.cached = CachedEvaluations(self, ours)
         self._verified = False
         self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
@@ -98,7 +100,8 @@ class EvaluationRunner:
 
     def evaluate(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Run a request and turn what was found into upstream's result."""
-        self.last = self.loop(request)
+        found = self.cached.find(request)
+        self.last = self.loop(request) if found is None else found
         return result_of(self, self.last, request, prefix)
 
     def loop(self, request: Request) -> LoopOutput:

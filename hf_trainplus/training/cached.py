@@ -1,0 +1,221 @@
+"""Evaluations of a trainer that need not be run, since the same weights have been evaluated on the same rows before."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hf_trainplus import _upstream as upstream
+from hf_trainplus.evaluation.cache import ResultCache, Summary
+from hf_trainplus.evaluation.loop import LoopOutput
+from hf_trainplus.evaluation.metric_values import json_safe_metrics
+from hf_trainplus.evaluation.metrics.adapters.own import OwnMetric
+from hf_trainplus.evaluation.metrics.base import AdditiveMetric
+from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.identity import Identity, UnknownIdentityError
+from hf_trainplus.results import ExampleResults, Int64Array
+from hf_trainplus.training.cache_identity import EvaluationIdentities
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import TrainingArguments
+
+    from hf_trainplus.training.runner import EvaluationRunner, Request
+
+FOLDER = "trainplus_eval_cache"
+
+
+class _Open(NamedTuple):
+    """An evaluation whose results are to be kept when it has been run."""
+
+    request: Request
+    identity: Identity
+    model: nn.Module
+
+
+class CachedEvaluations:
+    """Answers an evaluation from ``args.eval_cache`` where that holds all of its rows, and keeps what was evaluated.
+
+    On a hit no model runs, no metric function is called, and everything that is logged is what was logged then, but
+    for times. Where it cannot be known that the result would be the same (a metric that reads a file, rows that are
+    computed as they are read, a loss of the trainer's own, sharded weights, generation), nothing is kept, and that is
+    said once. A failure here never fails an evaluation.
+
+    Args:
+        runner: runs the evaluations; its trainer's arguments count.
+        ours: the classes whose methods are not somebody else's overrides.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, runner: EvaluationRunner, ours: tuple[type, ...], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._runner = runner
+        self._ours = ours
+        self._clock = clock
+        self._identities = EvaluationIdentities(runner.trainer)
+        self._open: _Open | None = None
+
+    def find(self, request: Request) -> LoopOutput | None:
+        """Return what an evaluation would find, the same on all ranks, or None when it must be run."""
+        self._open = None
+        folder = cache_folder(self._runner.trainer.args)
+        if folder is None or request.predicting:
+            return None
+        start, ranks = self._clock(), Ranks.current()
+        model, mine = self._identity(request)
+        identity = self._agreed(ranks.gather(mine))
+        if identity is None or model is None:
+            return None
+        found = self._read(self._cache(folder), identity, request) if ranks.index == 0 else None
+        output = ranks.from_first(found)
+        if output is None:
+            self._open = _Open(request, identity, model)
+            return None
+        self._runner.trainer.callback_handler.eval_dataloader = request.loader
+        return replace(output, seconds=self._clock() - start)
+
+    def keep(self, request: Request, output: LoopOutput, metrics: Mapping[str, Any]) -> None:
+        """Keep what an evaluation found that ``find`` did not know."""
+        opened, self._open = self._open, None
+        folder = cache_folder(self._runner.trainer.args)
+        if opened is None or opened.request is not request or folder is None:
+            return
+        if output.has_loss and not output.per_row:
+            self._say("the losses of single rows are not known")
+            return
+        if Ranks.current().index == 0:
+            self._store(opened, output.results, Summary(output.has_loss, plain_metrics(metrics)), folder)
+
+    def _store(self, opened: _Open, results: ExampleResults, summary: Summary, folder: str) -> None:
+        try:
+            for identity in self._identities.after(opened.identity, opened.request, opened.model):
+                self._cache(folder).store(identity, results, summary)
+        except UnknownIdentityError as error:
+            self._say(str(error))
+        except OSError as error:
+            self._say(f"{folder} cannot be written ({error})")
+
+    def _cache(self, folder: str) -> ResultCache:
+        return ResultCache(folder, warn=self._runner.say_once)
+
+    def _say(self, reason: str) -> None:
+        self._runner.say_once(f"eval_cache keeps nothing of this evaluation: {reason}")
+
+    def _identity(self, request: Request) -> tuple[nn.Module | None, Identity | str]:
+        """Return the model and the identity as this rank sees it, or why there is none."""
+        refused = self._refused()
+        if refused is not None:
+            return None, refused
+        try:
+            model = self._model()
+            return model, self._identities.of(request, model)
+        except UnknownIdentityError as error:
+            return None, str(error)
+        except Exception as error:  # whatever an object raises when it is looked at, the evaluation itself can go on
+            return None, f"it could not be told what it depends on ({error!r})"
+
+    def _refused(self) -> str | None:
+        trainer = self._runner.trainer
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            return "the weights are sharded over processes"
+        if getattr(trainer.args, "predict_with_generate", False):
+            return "it generates"
+        for method in ("compute_loss", "prediction_step"):
+            if upstream.overrides(trainer, method, *self._ours):
+                return f"{type(trainer).__name__} has a {method} of its own"
+        return None
+
+    def _model(self) -> nn.Module:
+        """Return the model itself, as the evaluation will find it."""
+        trainer = self._runner.trainer
+        model = upstream.prepare_model_for_evaluation(trainer).eval()
+        swap = getattr(trainer.optimizer, "eval", None)
+        if callable(swap):  # schedule-free optimizers put other weights into the model for an evaluation
+            swap()
+        inner: nn.Module = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
+        self._runner.metrics_of(inner)  # fills in the options that only the model knows
+        return inner
+
+    def _agreed(self, everywhere: list[Identity | str]) -> Identity | None:
+        for found in everywhere:
+            if isinstance(found, str):
+                self._say(found)
+                return None
+        first = everywhere[0]
+        if any(found != first for found in everywhere) or isinstance(first, str):
+            self._say("processes hold different weights, data or code")
+            return None
+        return first
+
+    def _read(self, cache: ResultCache, identity: Identity, request: Request) -> LoopOutput | None:
+        entry = cache.read(identity)
+        ids = _ids(request)
+        results = None if entry is None else entry.rows(ids)
+        if entry is None or results is None:
+            return None
+        summary = entry.summary(ids) or self._from_rows(results, request)
+        if summary is None:
+            return None
+        return LoopOutput(
+            results=results.in_dataset_order(),
+            predictions=None,
+            labels=None,
+            inputs=None,
+            per_row=True,
+            has_loss=summary.has_loss,
+            batches=0,
+            seconds=0.0,
+            metrics=summary.metrics,
+        )
+
+    def _from_rows(self, results: ExampleResults, request: Request) -> Summary | None:
+        """Find the metrics of rows that came from several evaluations; None where rows alone do not tell them."""
+        metrics = self._runner.metrics_of(self._runner.trainer.model)
+        found: dict[str, Any] = {}
+        if not request.loss_only:
+            if metrics.collected:
+                return None
+            for adapter in metrics.streaming:
+                metric = adapter.metric if isinstance(adapter, OwnMetric) else None
+                if not isinstance(metric, AdditiveMetric) or metric.primary not in results.statistics:
+                    return None
+                metric.reset()
+                metric.add(results.statistics[metric.primary])
+                found |= metric.compute()
+        return Summary(results.loss is not None, found)
+
+
+def cache_folder(args: TrainingArguments) -> str | None:
+    """Return the folder that ``eval_cache`` names, or None when it is off or the arguments have no such field."""
+    given = getattr(args, "eval_cache", None)
+    if given is None or given is False:
+        return None
+    return os.path.join(str(args.output_dir), FOLDER) if given is True else str(given)
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics that can be written as JSON and are logged as the given ones are.
+
+    Numbers of any library become Python's, and what cannot be logged becomes None.
+
+    Example:
+        >>> import numpy as np
+        >>> plain_metrics({"f1": np.float64(0.5), "by": {"a": np.int64(2)}, "matrix": np.eye(2)})
+        {'f1': 0.5, 'by': {'a': 2}, 'matrix': None}
+    """
+    return {
+        str(name): plain_metrics(value)
+        if isinstance(value, Mapping)
+        else json_safe_metrics({"x": value}).values.get("x")
+        for name, value in metrics.items()
+    }
+
+
+def _ids(request: Request) -> Int64Array:
+    return np.arange(len(request.loader.dataset)) if request.ids is None else request.ids
