@@ -183,3 +183,12 @@ def test_ci_runs_both_goals_whatever_one_says_and_ends_with_the_closing_line(tes
     assert done.returncode == code
     assert {"ran test", "ran lint"} <= set(lines)
     assert lines[-1] == closing
+
+
+# ---- the console script ----
+def test_the_console_script_answers():
+    (name, target) = next(iter(PROJECT["scripts"].items()))
+    module, _, function = target.partition(":")
+    code = f"import sys; sys.argv = ['{name}', '--version']; from {module} import {function}; sys.exit({function}())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip().split()[-1]) == (0, hf_trainplus.__version__)
