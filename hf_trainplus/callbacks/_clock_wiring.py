@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import torch
-from accelerate.utils import find_batch_size
 from transformers import Trainer
 
+from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._clock_events import ClockEvents
 from hf_trainplus.callbacks._loader_tap import LoaderListener, listen_to_iterator
 from hf_trainplus.callbacks._wiring import put_around
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.step_clock import StepClock
-
-
-class BatchCounts:
-    """Counts the rows, tokens, FLOPs and forward seconds of this rank's training batches.
-
-    Tokens are the elements of the model's main input, padding included: counting without padding would wait for the
-    device.
-
-    Args:
-        clock: seconds from a fixed, unknown point.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew; what was never counted is None."""
-        self.examples: float | None = None
-        self.tokens: float | None = None
-        self.flops: float | None = None
-        self.forward_seconds: float | None = None
-
-    def count(self, batch: Any, main_input: str) -> None:
-        """Count one batch."""
-        rows = find_batch_size(batch)
-        if rows is not None:
-            self.examples = (self.examples or 0.0) + rows
-        tokens = batch.get(main_input) if isinstance(batch, Mapping) else None
-        if isinstance(tokens, torch.Tensor) and not tokens.is_floating_point():
-            self.tokens = (self.tokens or 0.0) + tokens.numel()
-
-    def add_flops(self, flops: float) -> None:
-        """Add what the model says about one batch; 0 means that it does not tell."""
-        if flops:
-            self.flops = (self.flops or 0.0) + flops
-
-    def add_forward(self, seconds: float) -> None:
-        """Add host seconds of one forward pass."""
-        self.forward_seconds = (self.forward_seconds or 0.0) + seconds
 
 
 class AttachedClock(Protocol):

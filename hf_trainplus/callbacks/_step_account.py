@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import TrainerState, TrainingArguments
 
-from hf_trainplus.callbacks._clock_wiring import BatchCounts
+from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._ranks import gather_rows
 from hf_trainplus.callbacks._reduction import ReductionTimer
 from hf_trainplus.callbacks._torch_devices import device_count

@@ -9,8 +9,9 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
-from hf_trainplus.callbacks._clock_wiring import BatchCounts, ClockWiring
+from hf_trainplus.callbacks._clock_wiring import ClockWiring
 from hf_trainplus.callbacks._files import write_json
 from hf_trainplus.callbacks._loader_tap import listen, stop_listening
 from hf_trainplus.callbacks._reduction import ReductionTimer
