@@ -67,6 +67,7 @@ def representative_subset(
         strategy: ``"stratified"`` by label; ``"random"``; ``"difficulty"``, strata of a reference loss;
             ``"diversity"``, clusters as strata; ``"prefix"`` for streams; or an object with ``select``.
         label_column: name, ``"outer.inner"``, or position; None takes ``label`` or ``labels`` when it holds classes.
+            Only ``"stratified"`` reads it.
         allocation: ``"proportional"``, ``"equal"``, or ``"neyman"`` (needs ``reference_loss``).
         seed: whole number >= 0; the same seed gives the same rows in every process and Python run.
         reference_loss: loss of each row under a reference checkpoint: values, a column, or the results of a full
@@ -116,16 +117,26 @@ def _strategy(
         raise ValueError(f"strategy is {strategy!r}; allowed are {_named(_STRATEGIES)} or an object with select().")
     if features is not None and strategy != "diversity":
         raise ValueError(f"features= was given and strategy is {strategy!r}; only 'diversity' takes features.")
-    if strategy == "diversity":
-        return DiversityStrategy(features, allocation=allocation)
     if strategy == "random":
+        _refuse_strata(allocation, reference_loss)
         return RandomStrategy()
-    if strategy == "stratified":
-        losses = None if reference_loss is None else reference_losses(reference_loss, columns)
-        return StratifiedStrategy(label_column, allocation, None if losses is None else expected_loss_deviation(losses))
-    if reference_loss is None:
-        raise ValueError("strategy='difficulty' needs reference_loss=, each row's loss under a reference checkpoint.")
-    return DifficultyStrategy(reference_loss, allocation=allocation)
+    if strategy == "difficulty":
+        if reference_loss is None:
+            raise ValueError(
+                "strategy='difficulty' needs reference_loss=, each row's loss under a reference checkpoint."
+            )
+        return DifficultyStrategy(reference_loss, allocation=allocation)
+    losses = None if reference_loss is None else reference_losses(reference_loss, columns)
+    expected = None if losses is None else expected_loss_deviation(losses)
+    if strategy == "diversity":
+        return DiversityStrategy(features, allocation=allocation, expected_deviation=expected)
+    return StratifiedStrategy(label_column, allocation, expected)
+
+
+def _refuse_strata(allocation: str, reference_loss: ReferenceLoss | None = None) -> None:
+    if allocation != "proportional" or reference_loss is not None:
+        given = f"allocation={allocation!r}" if reference_loss is None else "reference_loss="
+        raise ValueError(f"{given} was given and the strategy has no strata; leave it out.")
 
 
 def _named(names: Sequence[str]) -> str:
@@ -172,6 +183,8 @@ def _of_stream(
         )
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
         raise ValueError(f"size is {size!r} and a stream has no known length; allowed are whole numbers >= 1.")
+    if strategy != "stratified":
+        _refuse_strata(allocation)
     if strategy == "prefix":
         return stream_prefix(stream, int(size), stream_rows=stream_rows)
     rows = iter(stream)

@@ -229,6 +229,12 @@ def test_wrong_use_is_named():
         representative_subset(table, 10, allocation="neyman")
     with pytest.raises(ValueError, match="features= was given and strategy is 'random'"):
         representative_subset(table, 10, strategy="random", features="label")
+    with pytest.raises(ValueError, match="allocation='equal' was given and the strategy has no strata"):
+        representative_subset(table, 10, strategy="random", allocation="equal")
+    with pytest.raises(ValueError, match="reference_loss= was given and the strategy has no strata"):
+        representative_subset(table, 10, strategy="random", reference_loss=np.zeros(300))
+    with pytest.raises(ValueError, match="allocation='equal' was given and the strategy has no strata"):
+        representative_subset(iter([1, 2]), 1, strategy="prefix", allocation="equal")
     with pytest.raises(TypeError, match="strategy is .* allowed are"):
         representative_subset(table, 10, strategy=RandomStrategy)
     with pytest.raises(TypeError, match="dictionary of datasets was given; choose one, e.g. dataset..train.."):

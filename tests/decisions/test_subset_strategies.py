@@ -107,6 +107,21 @@ def test_diversity_keeps_each_clusters_share():
     assert subset.method == "diversity, 10 clusters of the given features, proportional"
 
 
+def test_diversity_takes_neyman_allocation():
+    points, member = clustered_points()
+    subset = representative_subset(
+        {"row": member},
+        80,
+        strategy="diversity",
+        features=points,
+        allocation="neyman",
+        reference_loss=np.where(member == 4, 3.0, 0.01),
+    )
+    drawn = np.bincount(member[subset.indices], minlength=5)
+    assert drawn[4] > 80 * 2 * np.mean(member == 4)
+    assert subset.weights.sum() == pytest.approx(600)
+
+
 def test_diversity_reads_lengths_of_texts_and_lists():
     long = np.random.default_rng(0).random(400) < 0.1
     texts = ["word " * (200 if flag else 3) for flag in long]

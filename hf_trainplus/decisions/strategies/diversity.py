@@ -12,9 +12,9 @@ import numpy.typing as npt
 from hf_trainplus.decisions.strategies.arrow_values import as_arrow, as_objects
 from hf_trainplus.decisions.strategies.columns import DatasetColumns
 from hf_trainplus.decisions.strategies.drawing import draw_strata
-from hf_trainplus.decisions.strategies.encoding import encode_labels
 from hf_trainplus.decisions.strategies.kmeans import kmeans
 from hf_trainplus.decisions.strategies.label_values import ClassLabels
+from hf_trainplus.decisions.strategies.stratified import mean_by_stratum
 from hf_trainplus.decisions.strategies.subset_value import Subset
 from hf_trainplus.results import Float64Array
 
@@ -32,7 +32,8 @@ class DiversityStrategy:
         features: (N,) or (N, d) embeddings or features, or names of columns: numbers are taken as they are, texts and
             lists by their length. None takes the first of ``length``, ``input_ids``, ``text``, ``sentence``.
         clusters: number of clusters, >= 1; fewer are made when a cluster would get under four rows.
-        allocation: ``"proportional"`` or ``"equal"``.
+        allocation: ``"proportional"``, ``"equal"`` or ``"neyman"``.
+        expected_deviation: (N,) standard deviation expected of each row's result, for ``"neyman"``.
 
     Example:
         >>> texts = {"text": ["short"] * 90 + ["a much longer text than the others"] * 10}
@@ -44,6 +45,7 @@ class DiversityStrategy:
     features: npt.ArrayLike | str | Sequence[str] | None = None
     clusters: int = 10
     allocation: str = "proportional"
+    expected_deviation: npt.ArrayLike | None = None
 
     def select(self, columns: DatasetColumns, size: int, *, seed: int) -> Subset:
         """Draw ``size`` rows; the seed fixes them.
@@ -55,10 +57,13 @@ class DiversityStrategy:
             raise ValueError(f"clusters is {self.clusters}; allowed are whole numbers >= 1.")
         features, described = self._features(columns)
         count = min(self.clusters, max(1, size // _ROWS_A_STRATUM))
-        found = encode_labels(kmeans(features, count, seed=seed))
-        codes, strata = (found.codes, found.count) if isinstance(found, ClassLabels) else (np.zeros(0, np.uint8), 0)
-        method = f"diversity, {strata} clusters of {described}, {self.allocation}"
-        return draw_strata(codes, size, seed=seed, method=method, allocation=self.allocation)
+        _, codes = np.unique(kmeans(features, count, seed=seed), return_inverse=True)
+        labels = ClassLabels(codes.astype(np.uint16), int(codes.max()) + 1)
+        deviation = mean_by_stratum(self.expected_deviation, labels)
+        method = f"diversity, {labels.count} clusters of {described}, {self.allocation}"
+        return draw_strata(
+            labels.codes, size, seed=seed, method=method, allocation=self.allocation, deviation=deviation
+        )
 
     def _features(self, columns: DatasetColumns) -> tuple[Float64Array, str]:
         names = _feature_names(self.features, columns)
