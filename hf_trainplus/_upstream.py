@@ -135,6 +135,11 @@ def load_best_model(trainer: Trainer) -> None:
     trainer._load_best_model()
 
 
+def generation_arguments(trainer: Trainer) -> dict[str, Any]:
+    """Return what ``Seq2SeqTrainer.evaluate`` or ``predict`` was last called with for ``generate``."""
+    return dict(getattr(trainer, "_gen_kwargs", {}))
+
+
 def prepare_inputs(trainer: Trainer, inputs: Any) -> Any:
     """Move a batch to the trainer's device."""
     return trainer._prepare_inputs(inputs)

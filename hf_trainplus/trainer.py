@@ -11,6 +11,7 @@ from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.callbacks.evaluation_progress import draw_examples
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, pending, strict_state
@@ -64,6 +65,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None
+        draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
         if isinstance(self.eval_dataset, dict):
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
@@ -152,7 +154,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         try:
             with construction.flag(self, "_is_scheduled"):
                 metrics: dict[str, float] = super().plus_evaluate(run)
-            best.require_metric(self.args, metrics, self.label_names)
+            if not self._runner.generation.left_out:
+                best.require_metric(self.args, metrics, self.label_names)
         except Exception as error:
             self._evaluation_failed(error)
             return {}
@@ -178,7 +181,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         args = self.args
         if self._schedules and self._scheduled.racing:
             return self._scheduled.note_settled_best(run_dir) or bool(self.control.should_save)
-        if args.metric_for_best_model is None or not metrics:
+        if args.metric_for_best_model is None or best.metric_key(args.metric_for_best_model) not in metrics:
             return bool(self.control.should_save)
         value = metrics[best.metric_key(args.metric_for_best_model)]
         found = best.note_best(args, self.state, self.control, value, run_dir)

@@ -92,6 +92,21 @@ class PlusTrainingArguments(TrainingArguments):
             "trainplus_eval_cache in the output folder; false or none for never."
         },
     )
+    predict_with_generate: bool = field(
+        default=False,
+        metadata={"help": "Give metrics the ids that the model generates by itself; the loss stays teacher-forced."},
+    )
+    generation_eval_steps: int | None = field(
+        default=None,
+        metadata={"help": "Generate in the first evaluation after every so many steps (None: in every evaluation)."},
+    )
+    generation_eval_size: float | None = field(
+        default=None,
+        metadata={"help": "Rows that an evaluation generates for: a number, or a fraction below 1 (None: all)."},
+    )
+    generation_max_new_tokens: int | None = field(
+        default=None, metadata={"help": "Most tokens of a generated answer, the prompt not counted."}
+    )
     on_eval_error: str = field(
         default="raise",
         metadata={"help": "After a failing evaluation, its checkpoint being safe: raise the error, or continue."},

@@ -40,6 +40,11 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
     args.eval_tokens_per_batch = read_tokens_per_batch(args.eval_tokens_per_batch)
     args.eval_cache = read_cache(args.eval_cache)
     args.eval_subset_size = read_size("eval_subset_size", args.eval_subset_size)
+    args.generation_eval_size = read_size("generation_eval_size", args.generation_eval_size)
+    for name in ("generation_eval_steps", "generation_max_new_tokens"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value!r}; allowed are whole numbers >= 1 and None, e.g. {name}=100.")
     if args.eval_mode == "subset" and args.eval_subset_size is None:
         raise ValueError(
             "eval_mode='subset' needs a size and eval_subset_size=None was given; allowed are a number of rows or a "

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hf_trainplus.evaluation.batching import BatchPlan
+if TYPE_CHECKING:
+    from hf_trainplus.evaluation.batching import BatchPlan
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,15 +43,20 @@ def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, pr
 
 
 def agreed_metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
+    """Compute the metrics of an evaluation, see ``agreed``."""
+    return agreed(lambda: _metrics(runner, output, request))
+
+
+def agreed(compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Compute metrics on every rank from the same rows; an error on one rank is an error on all.
 
     Raises:
         RuntimeError: the metric function failed on another rank.
         Exception: what the metric function raised on this one.
     """
-    ranks, returned, error = Ranks.current(), {}, None
+    ranks, returned, error = Ranks.current(), dict[str, Any](), None
     try:
-        returned = _metrics(runner, output, request)
+        returned = compute()
     except Exception as caught:
         error = caught
     reasons = [reason for reason in ranks.gather(None if error is None else repr(error)) if reason is not None]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
@@ -29,8 +30,10 @@ from hf_trainplus.evaluation.windows import LoadedBatch
 from hf_trainplus.training.batches import BatchSource
 from hf_trainplus.training.cached import CachedEvaluations
 from hf_trainplus.training.foreign_batches import foreign_batches
+from hf_trainplus.training.generated import EvaluationGeneration
 from hf_trainplus.training.labels import labels_in_batch
 from hf_trainplus.training.metric_objects import TrainerMetrics
+from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
 
@@ -56,6 +59,7 @@ class Request:
         ignore_keys: outputs of the model that are no predictions.
         ids: positions of the rows to run; None for all.
         subset: how those rows stand for the whole set; None when they are all rows.
+        scheduled: a training run asks, not a person.
     """
 
     loader: Any
@@ -64,6 +68,7 @@ class Request:
     ignore_keys: list[str] | None = None
     ids: npt.NDArray[np.int64] | None = None
     subset: Subset | None = None
+    scheduled: bool = False
 
 
 class EvaluationRunner:
@@ -79,6 +84,8 @@ class EvaluationRunner:
         self._ours = ours
         self._batches = BatchSource(trainer)
         self.cached = CachedEvaluations(self, ours)
+        self.generation = EvaluationGeneration(self, ours)
+        self.progress: EvaluationProgress | None = None
         self._verified = False
         self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
@@ -102,11 +109,13 @@ class EvaluationRunner:
         """Run a request and turn what was found into upstream's result."""
         found = self.cached.find(request)
         self.last = self.loop(request) if found is None else found
-        return result_of(self, self.last, request, prefix)
+        return self.generation.added_to(result_of(self, self.last, request, prefix), request, prefix, self.last)
 
     def loop(self, request: Request) -> LoopOutput:
         """Run the rows of a request through the model and return what was found."""
         trainer = self.trainer
+        if self.generation.applies:  # what the model is told of the answer is no prediction then
+            request = replace(request, loss_only=True, predicting=False)
         model = upstream.prepare_model_for_evaluation(trainer)
         with ExitStack() as stack:
             stack.enter_context(upstream.local_loss(trainer))
@@ -124,6 +133,7 @@ class EvaluationRunner:
 
     def _loop(self, request: Request, model: Any) -> LoopOutput:
         trainer, ranks = self.trainer, Ranks.current()
+        self.progress = EvaluationProgress("Evaluating", _row_count(request), ranks=ranks.size)
         inner = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
         kind = self._formula_of(inner)
         metrics = self.metrics_of(inner)
@@ -140,14 +150,14 @@ class EvaluationRunner:
             reduce_collected=None if request.predicting else metrics.reduce,
             input_name=getattr(inner, "main_input_name", "input_ids") if self._wants("inputs") else None,
             wanted=[name for name in trainer.args.include_for_metrics if name not in ("inputs", "loss")],
-            on_batch=self._on_batch,
+            on_batch=self.on_batch,
             should_leave=self.should_leave,
             precision=partial(evaluation_autocast, self._precision(), trainer.args.device.type, model=model),
             limit=self._batches.limit,
             split=partial(split_batch, fetch=self._fetch(request.loader)),
             ranks=ranks,
         )
-        return loop.run(self._prepared(self._choose_batches(request, kind, ranks), kind))
+        return loop.run(self._prepared(self._choose_batches(request, kind, ranks, loop), kind))
 
     def metrics_of(self, model: Any) -> TrainerMetrics:
         """Return the trainer's metrics; they are adapted once, until others are set."""
@@ -159,11 +169,28 @@ class EvaluationRunner:
         """Return the trainer's metric objects of a kind."""
         return [metric for metric in self.metrics_of(self.trainer.model).own if isinstance(metric, kind)]
 
-    def _choose_batches(self, request: Request, kind: LossKind | None, ranks: Ranks) -> Iterable[LoadedBatch]:
+    def _choose_batches(
+        self, request: Request, kind: LossKind | None, ranks: Ranks, loop: EvaluationLoop
+    ) -> Iterable[LoadedBatch]:
         if not isinstance(request.loader, EvaluationSource):
             return foreign_batches(request.loader, ranks)
         independent = self._verified or (kind is not None and not self._loss_is_overridden())
-        return self._batches.of(request.loader, ranks, rows_are_independent=independent, ids=request.ids)
+        together = ranks.size > 1 and (self._is_sharded() or self._loss_is_overridden())
+        return self._batches.of(
+            request.loader,
+            ranks,
+            rows_are_independent=independent,
+            ids=request.ids,
+            probe=None if together else partial(self._probe, loop),
+            progress=self.progress,
+        )
+
+    def _probe(self, loop: EvaluationLoop, inputs: Any) -> object:
+        with torch.no_grad(), loop.precision():
+            return loop.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+
+    def _is_sharded(self) -> bool:
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     def rows_are_independent(self) -> bool:
         """Say whether a row's loss is known to be its own: by its formula, or because an evaluation has shown it."""
@@ -186,6 +213,8 @@ class EvaluationRunner:
     def _prepared(self, batches: Iterable[LoadedBatch], kind: LossKind | None) -> Iterator[LoadedBatch]:
         shifts = kind is not None and (kind.name == "causal_lm" or getattr(kind, "shifted", False))
         for positions, real, batch in batches:
+            if self.progress is not None:
+                self.progress.load_batch(positions, real, batch)
             inputs = upstream.prepare_inputs(self.trainer, batch)
             if not self.trainer.label_names and hasattr(inputs, "keys"):
                 self.trainer.label_names = labels_in_batch(inputs)
@@ -202,9 +231,7 @@ class EvaluationRunner:
 
     def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> Callable[[Any], Any] | None:
         """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
-        trainer = self.trainer
-        sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        if kind is None or kind.name != "causal_lm" or sharded or self._loss_is_overridden():
+        if kind is None or kind.name != "causal_lm" or self._is_sharded() or self._loss_is_overridden():
             return None
         chunked = ChunkedCausalLoss()
         if not chunked.applies(model):
@@ -217,8 +244,11 @@ class EvaluationRunner:
 
         return row_losses
 
-    def _on_batch(self, rows: int) -> None:
+    def on_batch(self, rows: int) -> None:
+        """Tell the trainer's callbacks, and whoever reads the progress, that a batch is done."""
         trainer = self.trainer
+        if self.progress is not None:
+            self.progress.done(rows)
         trainer.control = trainer.callback_handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
 
     def _collector(self, request: Request) -> RowCollector:
@@ -238,3 +268,10 @@ class EvaluationRunner:
             self._said.add(message)
             if self.trainer.is_world_process_zero():
                 upstream.logger.warning(message)
+
+
+def _row_count(request: Request) -> int | None:
+    dataset: Any = getattr(request.loader, "dataset", None)
+    if request.ids is not None:
+        return len(request.ids)
+    return len(dataset) if hasattr(dataset, "__len__") else None

@@ -79,10 +79,13 @@ class ScheduledEvaluations:
         request = Request(source, only, ignore_keys=ignore_keys)
         watched = self._is_watched(prefix)
         if self.mode == "race" and watched and self.race.applies(request, prefix):
-            return self.race.observe(request, prefix)
+            return self._runner.generation.added_to(
+                self.race.observe(request, prefix), replace(request, scheduled=True), prefix
+            )
         subset = self._subset(source, prefix, watched)
         if watched:
             self._last = (request, prefix)
+        request = replace(request, scheduled=True)
         if subset is None:
             return self._runner.evaluate(request, prefix)
         return self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)

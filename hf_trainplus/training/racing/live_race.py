@@ -209,6 +209,8 @@ class LiveRace:
             return "a hyperparameter search compares every value of the metric"
         if not self._runner.rows_are_independent():
             return "a row's loss may depend on the rows beside it"
+        if self._runner.generation.applies and self._watched_name() not in ("loss", "perplexity"):
+            return "the watched metric is one of generated texts, and a race generates none"
         return None
 
     def _watched_key(self) -> str:
