@@ -21,6 +21,8 @@ _MODULE_OF = {
     "representative_subset": "hf_trainplus.decisions.subset",
     "Estimate": "hf_trainplus.decisions.estimate",
     "estimate_cost": "hf_trainplus.budget.cost",
+    "Stage": "hf_trainplus.budget.stage",
+    "StagePlan": "hf_trainplus.budget.stages",
     "Budget": "hf_trainplus.budget.budget",
     "BudgetCallback": "hf_trainplus.callbacks.budget",
     "ExampleResults": "hf_trainplus.results",
@@ -33,13 +35,19 @@ _MODULE_OF = {
     "PlusSeq2SeqTrainer": "hf_trainplus.trainer",
     "PlusTrainingArguments": "hf_trainplus.training_args",
     "PlusSeq2SeqTrainingArguments": "hf_trainplus.training_args",
+    "PatienceCallback": "hf_trainplus.callbacks.patience",
+    "AdaptiveEvaluationCallback": "hf_trainplus.callbacks.adaptive_evaluation",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]
 
 if TYPE_CHECKING:
+    from hf_trainplus.callbacks.patience import PatienceCallback as PatienceCallback
+    from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallback as AdaptiveEvaluationCallback
     from hf_trainplus.budget.budget import Budget as Budget
     from hf_trainplus.budget.cost import estimate_cost as estimate_cost
+    from hf_trainplus.budget.stage import Stage as Stage
+    from hf_trainplus.budget.stages import StagePlan as StagePlan
     from hf_trainplus.callbacks.budget import BudgetCallback as BudgetCallback
     from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback as GPUMonitorCallback
     from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback as MemoryLeakCallback
