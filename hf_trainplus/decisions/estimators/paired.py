@@ -27,8 +27,9 @@ def difference_interval(
 ) -> Estimate:
     """Mean of ``current - reference`` on the same rows.
 
-    Pairing removes what the rows have in common: on recorded runs it is worth 2 to 250 times the rows. It does not say
-    which of two is better: a decision that is looked at more than once needs a wider bound (see the race).
+    Pairing removes what the rows have in common: for the loss of two checkpoints of a recorded AG News run, three
+    evaluations apart, it is worth nine times the rows. It does not say which of two is better: a decision that is
+    looked at more than once needs a wider bound (see the race).
 
     Args:
         current: (n,) score of each row.

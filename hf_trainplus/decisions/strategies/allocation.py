@@ -8,7 +8,7 @@ from hf_trainplus.results import Float64Array, Int64Array
 
 ALLOCATIONS = ("proportional", "equal", "neyman")
 _HALVINGS = 40
-_FEWEST_ROWS = 4  # a variance needs rows: racing measurements take at least four a stratum
+_FEWEST_ROWS = 4  # a variance needs rows to be seen
 _LEAST_DEVIATION = 0.15  # of the largest: a stratum believed easy is still watched, so that forgetting is seen
 
 

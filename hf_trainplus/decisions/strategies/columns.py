@@ -89,7 +89,7 @@ def is_stream(dataset: object) -> bool:
 
 def _reader(dataset: Any) -> _Reader:
     if is_stream(dataset):
-        raise TypeError(f"{type(dataset).__name__} is a stream without random access; use stream_subset().")
+        raise TypeError(f"{type(dataset).__name__} is a stream without random access; use stream_sample().")
     if isinstance(dataset, Mapping) and any(hasattr(value, "column_names") for value in dataset.values()):
         raise TypeError(f"a dictionary of datasets was given; choose one, e.g. dataset[{next(iter(dataset))!r}].")
     if hasattr(dataset, "select_columns") and hasattr(dataset, "with_format"):

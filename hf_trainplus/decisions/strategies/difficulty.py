@@ -116,7 +116,7 @@ def expected_loss_deviation(loss: npt.ArrayLike) -> Float64Array:
         (N,) relative deviations between 0.02 and 1; 1 where the loss is not finite.
 
     Source:
-        Chosen on recorded runs: it ranks strata as the changes measured later do.
+        1 - exp(-loss) is the chance that the model does not give the truth: rows that it is sure of change least.
     """
     column = np.asarray(loss, dtype=np.float64)
     safe = np.where(np.isfinite(column), np.maximum(column, 0.0), np.inf)

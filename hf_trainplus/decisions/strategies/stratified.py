@@ -26,7 +26,8 @@ class StratifiedStrategy:
     Labels may be strings, numbers, bools, ClassLabel, missing (a class of their own), continuous (cut into bins of
     equal size), lists and rows of flags (several labels a row, iterative stratification, proportional only). Classes
     worth less than one row share a draw, so that none is left out for good. It does not make intervals much narrower:
-    labels explain little of a trained model's losses (measured: 0 to 12 % of the variance). It removes bad luck.
+    labels explain little of a trained model's losses (2 % of the variance on a recorded AG News run). It removes bad
+    luck.
 
     Args:
         label_column: name, ``"outer.inner"``, or position for rows that are tuples; None takes ``label`` or ``labels``
