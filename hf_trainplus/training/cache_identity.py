@@ -5,11 +5,10 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Any
 
-import accelerate
 import torch
-import transformers
 
 from hf_trainplus.evaluation.fingerprints import DataFingerprints, ObjectFingerprints
+from hf_trainplus.evaluation.fingerprints.libraries import library_of
 from hf_trainplus.identity import Identity, UnknownIdentityError
 from hf_trainplus.training.source import EvaluationSource
 
@@ -107,7 +106,7 @@ class EvaluationIdentities:
         facts["instructions"] = backends.cpu.get_cpu_capability()
         facts["matmul"] = torch.get_float32_matmul_precision()
         facts["cudnn_tf32"] = backends.cudnn.allow_tf32
-        facts["versions"] = [str(module.__version__) for module in (torch, transformers, accelerate)]
+        facts["libraries"] = [library_of(name) for name in ("torch", "transformers", "accelerate", "hf_trainplus")]
         return facts
 
     def _settings(self, request: Request) -> dict[str, Any]:
