@@ -21,7 +21,7 @@ _MODULE_OF = {
     "representative_subset": "hf_trainplus.decisions.subset",
     "Estimate": "hf_trainplus.decisions.estimate",
     "estimate_cost": "hf_trainplus.budget.cost",
-    "Stage": "hf_trainplus.budget.stage",
+    "Stage": "hf_trainplus.budget.plans.stage",
     "StagePlan": "hf_trainplus.budget.stages",
     "Budget": "hf_trainplus.budget.budget",
     "BudgetCallback": "hf_trainplus.callbacks.budget",
@@ -42,15 +42,15 @@ _MODULE_OF = {
 __all__ = ["__version__", *sorted(_MODULE_OF)]
 
 if TYPE_CHECKING:
-    from hf_trainplus.callbacks.patience import PatienceCallback as PatienceCallback
-    from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallback as AdaptiveEvaluationCallback
     from hf_trainplus.budget.budget import Budget as Budget
     from hf_trainplus.budget.cost import estimate_cost as estimate_cost
-    from hf_trainplus.budget.stage import Stage as Stage
+    from hf_trainplus.budget.plans.stage import Stage as Stage
     from hf_trainplus.budget.stages import StagePlan as StagePlan
+    from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallback as AdaptiveEvaluationCallback
     from hf_trainplus.callbacks.budget import BudgetCallback as BudgetCallback
     from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback as GPUMonitorCallback
     from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback as MemoryLeakCallback
+    from hf_trainplus.callbacks.patience import PatienceCallback as PatienceCallback
     from hf_trainplus.callbacks.step_clock import StepClockCallback as StepClockCallback
     from hf_trainplus.decisions.estimate import Estimate as Estimate
     from hf_trainplus.decisions.subset import Subset as Subset

@@ -12,6 +12,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.callbacks.evaluation_progress import draw_examples
+from hf_trainplus.callbacks.from_arguments import add_asked_callbacks
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, pending, strict_state
@@ -67,6 +68,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         self._resumed_from: str | None = None
         draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
+        add_asked_callbacks(self)
         if isinstance(self.eval_dataset, dict):
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
             best.check_watched_set(self.args, list(self.eval_dataset), metrics_of_others=others)

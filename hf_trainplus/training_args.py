@@ -68,6 +68,33 @@ class PlusTrainingArguments(TrainingArguments):
             "help": "Regret allowed in a race, in standard errors of the full-set metric; 0 keeps the stock decision."
         },
     )
+    eval_schedule: str = field(
+        default="fixed",
+        metadata={"help": "fixed: the grid of eval_strategy; adaptive: intervals that follow the metric."},
+    )
+    eval_min_steps: int = field(default=100, metadata={"help": "Shortest interval of the adaptive schedule."})
+    eval_max_steps: int = field(default=10_000, metadata={"help": "Longest interval of the adaptive schedule."})
+    eval_improvement_threshold: float = field(
+        default=0.01, metadata={"help": "Least improvement that shortens the adaptive interval, in the metric's units."}
+    )
+    eval_time_share: float | None = field(
+        default=None, metadata={"help": "Largest share of wall-clock time for evaluation, with eval_schedule=adaptive."}
+    )
+    budget: dict | str | None = field(  # type: ignore[type-arg]
+        default=None,
+        metadata={"help": "Limits of the whole run, e.g. gpu_hours=8,wall_clock=2h30m; the run ends inside them."},
+    )
+    usd_per_device_hour: float | None = field(
+        default=None, metadata={"help": "Price of one device for one hour, for a budget in usd."}
+    )
+    stop_signals: str | None = field(
+        default=None,
+        metadata={"help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1."},
+    )
+    gpu_monitor: str | None = field(
+        default=None,
+        metadata={"help": "Sample devices in the background: true, or seconds between samples; false or none for no."},
+    )
     eval_predictions: str | None = field(
         default=None,
         metadata={"help": "What an ordinary compute_metrics function is given: argmax or logits (None: inferred)."},

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hf_trainplus.budget.budget import LIMIT_NAMES
-from hf_trainplus.budget.headroom import DEADLINE
-from hf_trainplus.budget.keeper import Verdict
-from hf_trainplus.budget.measured import PHASES, Phase
+from hf_trainplus.budget.keeping.headroom import DEADLINE
+from hf_trainplus.budget.keeping.keeper import Verdict
+from hf_trainplus.budget.keeping.measured import PHASES, Phase
 from hf_trainplus.budget.stops import StopReason
 
 _REASONS = tuple(StopReason)

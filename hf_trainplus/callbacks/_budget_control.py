@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from hf_trainplus.budget.measured import Phase
+from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.stops import Moment, StopReason
 from hf_trainplus.callbacks._ballot import Decision
 from hf_trainplus.callbacks._no_batches import hold_back_batches

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_trainplus.budget.budget import Budget
-from hf_trainplus.budget.measured import Phase
+from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.signals import parse_signals
 from hf_trainplus.budget.stops import parse_deadline
 

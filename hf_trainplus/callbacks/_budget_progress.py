@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerState, TrainingArguments
 
-from hf_trainplus.budget.energy import Joules, nvml_joules
+from hf_trainplus.budget.keeping.energy import Joules, nvml_joules
 from hf_trainplus.budget.meter import Progress
 from hf_trainplus.budget.remaining import Rhythm
 from hf_trainplus.callbacks._torch_devices import torch_cuda_uuids

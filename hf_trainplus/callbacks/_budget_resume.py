@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainingArguments
 
 from hf_trainplus.budget.budget import Budget
-from hf_trainplus.budget.energy import Joules
+from hf_trainplus.budget.keeping.energy import Joules
 from hf_trainplus.budget.stops import StopReason
 from hf_trainplus.callbacks._budget_progress import counts_tokens, joules_of
+from hf_trainplus.callbacks._own_state import ensure_entry as ensure_entry
+from hf_trainplus.callbacks._own_state import saved_state as saved_state
 
 
 def require_measured(budget: Budget, args: TrainingArguments, energy: Joules | None) -> None:
@@ -29,27 +31,6 @@ def require_measured(budget: Budget, args: TrainingArguments, energy: Joules | N
             f"budget energy_kwh={budget.energy_kwh:g} is set, but nothing measures energy on this machine (NVML does "
             "on NVIDIA GPUs). Give another limit, e.g. gpu_hours=8."
         )
-
-
-def saved_state(state: TrainerState, name: str) -> Mapping[str, Any]:
-    """Return what a checkpoint kept for the callback ``name``; empty for a fresh start or a checkpoint without it."""
-    if not state.global_step:
-        return {}
-    entry = _entries(state).get(name)
-    if isinstance(entry, list):
-        entry = entry[-1]
-    saved: Mapping[str, Any] = (entry or {}).get("attributes", {}).get("saved", {})
-    return saved
-
-
-def ensure_entry(state: TrainerState, name: str, entry: Mapping[str, Any]) -> None:
-    """Give the callback an entry in the state: upstream's next save fails without one, as after adding a callback."""
-    _entries(state).setdefault(name, dict(entry))
-
-
-def _entries(state: TrainerState) -> dict[str, Any]:
-    # declared as a list; it is a dict by name once TrainerState is made
-    return cast("dict[str, Any]", state.stateful_callbacks)
 
 
 def spent_before(budget: Budget, saved: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from hf_trainplus.budget.share_schedule import share_multiplier
+from hf_trainplus.budget.keeping.share_schedule import share_multiplier
 
 
 def require_lambda_schedule(scheduler: Any) -> LambdaLR:

@@ -10,11 +10,11 @@ from typing import Any
 
 from transformers import Trainer, TrainerState, TrainingArguments
 
-from hf_trainplus.budget.energy import Joules
-from hf_trainplus.budget.keeper import BudgetKeeper
-from hf_trainplus.budget.measured import Phase
+from hf_trainplus.budget.keeping.energy import Joules
+from hf_trainplus.budget.keeping.keeper import BudgetKeeper
+from hf_trainplus.budget.keeping.measured import Phase
+from hf_trainplus.budget.keeping.process import process_age_seconds, process_identity
 from hf_trainplus.budget.meter import Meter, Progress
-from hf_trainplus.budget.process import process_age_seconds, process_identity
 from hf_trainplus.budget.remaining import Rhythm, TimeLeft
 from hf_trainplus.budget.signals import SignalStop
 from hf_trainplus.budget.stops import AnyOf, Moment, StopCondition, StopFile, StopReason, find_deadline

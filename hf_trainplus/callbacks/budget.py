@@ -11,8 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from hf_trainplus.budget.budget import Budget
-from hf_trainplus.budget.energy import Joules
-from hf_trainplus.budget.measured import Phase
+from hf_trainplus.budget.keeping.energy import Joules
+from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.meter import Reading
 from hf_trainplus.budget.remaining import TimeLeft
 from hf_trainplus.budget.signals import DEFAULT_SIGNALS, parse_signals

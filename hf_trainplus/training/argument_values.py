@@ -25,6 +25,13 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
     one_of(args, "eval_mode", ("full", "subset", "race"))
     one_of(args, "eval_subset_strategy", ("stratified", "random", "diversity", "difficulty"))
     one_of(args, "eval_precision", ("bf16", "fp16", "fp32"), optional=True)
+    one_of(args, "eval_schedule", ("fixed", "adaptive"))
+    if args.eval_time_share is not None and args.eval_schedule != "adaptive":
+        raise ValueError(
+            f"eval_time_share={args.eval_time_share!r} with eval_schedule={args.eval_schedule!r}; only the adaptive "
+            "schedule moves evaluations: set eval_schedule='adaptive'."
+        )
+    args.gpu_monitor = read_interval("gpu_monitor", args.gpu_monitor)
     one_of(args, "on_eval_error", ("raise", "continue"))
     one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
     if not 0 < args.eval_confidence < 1:
@@ -120,6 +127,24 @@ def read_size(name: str, value: Any) -> int | float | None:
     raise ValueError(
         f"{name}={value!r}; allowed are a whole number of rows >= 1 or a fraction between 0 and 1, e.g. {name}=512."
     )
+
+
+def read_interval(name: str, value: Any) -> Any:
+    """Return False, True, or seconds above 0.
+
+    Example:
+        >>> [read_interval("gpu_monitor", value) for value in ("true", "0.5", None)]
+        [True, 0.5, False]
+    """
+    if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false", "none"):
+        return value is True or str(value).lower() == "true"
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"{name}={value!r}; allowed are true, false or seconds above 0, e.g. {name}=1.0.")
+    return seconds
 
 
 def read_names(value: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import EarlyStoppingCallback
 
-from hf_trainplus import PlusTrainer, PlusTrainingArguments, load_metric
+from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
 from hf_trainplus.training.racing.session import RaceLimits
 from tests.support import tiny
 
@@ -88,9 +88,10 @@ def test_levels_carry_intervals_and_say_what_they_rest_on(tmp_path):
     assert inside >= 0.8 * len(raced)
 
 
-def test_patience_stops_at_stocks_step(tmp_path):
+@pytest.mark.parametrize("ours", [False, True], ids=["EarlyStoppingCallback", "PatienceCallback"])
+def test_patience_stops_at_stocks_step(ours, tmp_path):
     def stopper():
-        return [EarlyStoppingCallback(early_stopping_patience=3)]
+        return [PatienceCallback(3) if ours else EarlyStoppingCallback(early_stopping_patience=3)]
 
     full = finished(make(tmp_path / "full", "full", callbacks=stopper(), max_steps=20))
     race = finished(make(tmp_path / "race", "race", callbacks=stopper(), max_steps=20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ from hf_trainplus.decisions.estimators.quantiles import critical_value
 from hf_trainplus.decisions.race import RaceConfig
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import Metric
+from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
 from hf_trainplus.training.racing import state_file, weights
@@ -53,6 +55,7 @@ class LiveRace:
         self._request: tuple[Request, str] | None = None
         self._resume_from: str | None = None
         self._last: Observed | None = None
+        self._position: Callable[[], float] | None = None
 
     @property
     def _args(self) -> PlusTrainingArguments:
@@ -79,7 +82,8 @@ class LiveRace:
     def observe(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Enter the live weights and return what is logged of them."""
         session = cast("RaceSession", self.session)
-        observed = self._last = session.observe(self._trainer.state.global_step)
+        position = None if self._position is None else Ranks.current().from_first(self._position())
+        observed = self._last = session.observe(self._trainer.state.global_step, position)
         if observed.verdict.stop:
             self._trainer.control.should_training_stop = True
         return self._logged(observed, request, prefix)
@@ -246,7 +250,17 @@ class LiveRace:
                     "by the race itself"
                 )
                 return float(callback.early_stopping_patience), float(callback.early_stopping_threshold or 0.0)
+            if hasattr(callback, "judged_elsewhere"):
+                return self._own_patience(callback)
         return None, 0.0
+
+    def _own_patience(self, callback: Any) -> tuple[float | None, float]:
+        """Let the race judge a ``PatienceCallback``'s patience in the unit that it counts."""
+        callback.judged_elsewhere = True
+        rule = callback.patience
+        places = {"steps": lambda: float(self._trainer.state.global_step), "seconds": lambda: callback.elapsed_seconds}
+        self._position = places.get(rule.unit)
+        return rule.patience, rule.threshold
 
     def _candidate_weights(self) -> weights.CandidateWeights | None:
         trainer = self._trainer

@@ -1,0 +1,185 @@
+"""Early stopping that survives a resume and says what it counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+from hf_trainplus.callbacks._no_batches import hold_back_batches
+from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
+from hf_trainplus.decisions.patience import Patience, PatienceVerdict, Unit
+
+
+class PatienceCallback(TrainerCallback, ExportableState):
+    """Stop training when a metric has not improved for some evaluations, steps or seconds, on any Trainer.
+
+    Its state is in the checkpoint, with the evaluation of the checkpoint's own step, and comes back by itself: a
+    resumed run stops where the uninterrupted one stops, and a run that had stopped takes no further step. NaN and
+    infinity never improve; they count as an evaluation without improvement, or stop at once. It saves nothing, loads
+    nothing, and needs neither ``load_best_model_at_end`` nor a periodic ``eval_strategy``. Under
+    ``PlusTrainer(eval_mode="race")`` the race judges the patience on paired differences and this callback judges only
+    its thresholds, on the safe end of the logged interval.
+
+    Args:
+        patience: evaluations, steps or seconds without improvement, > 0; None for the thresholds only.
+        unit: ``"evaluations"``, ``"steps"`` or ``"seconds"`` (of the run, over all its sessions).
+        threshold: least improvement that resets the count, in units of the metric, >= 0.
+        metric: key of the metric, with or without ``eval_``; None for ``metric_for_best_model``, else the loss.
+        greater_is_better: direction; None for that of the arguments, or by the metric's name.
+        stopping_threshold: stop once the metric is this good.
+        divergence_threshold: stop once it is worse than this.
+        nonfinite: ``"count"`` or ``"stop"``.
+        clock: seconds, monotonic.
+
+    Raises:
+        ValueError: a number out of its range, or an evaluation that does not produce the metric.
+
+    Example:
+        >>> PatienceCallback(patience=500, unit="steps").patience.unit
+        'steps'
+    """
+
+    def __init__(
+        self,
+        patience: float | None = 3,
+        unit: Unit = "evaluations",
+        threshold: float = 0.0,
+        metric: str | None = None,
+        *,
+        greater_is_better: bool | None = None,
+        stopping_threshold: float | None = None,
+        divergence_threshold: float | None = None,
+        nonfinite: Literal["count", "stop"] = "count",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "patience": patience,
+            "unit": unit,
+            "threshold": threshold,
+            "stopping_threshold": stopping_threshold,
+            "divergence_threshold": divergence_threshold,
+            "nonfinite": nonfinite,
+        }
+        self.patience = Patience(**self._options)
+        self.metric, self._greater_is_better = metric, greater_is_better
+        self._clock = clock
+        self._before, self._since = 0.0, clock()
+        self._missing: list[str] | None = None
+        self._put_back: Callable[[], None] | None = None
+        self.judged_elsewhere = False
+        self.verdict: PatienceVerdict | None = None
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds of training so far, over all sessions of the run."""
+        return self._before + self._clock() - self._since
+
+    def key(self, args: TrainingArguments) -> str:
+        """Return the key of the metric among logged metrics."""
+        name = self.metric or args.metric_for_best_model or "loss"
+        return name if name.startswith("eval_") else f"eval_{name}"
+
+    # ---- events ----
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Take up the state of the checkpoint; a run that had stopped is given no batch."""
+        name = type(self).__name__
+        self.patience = Patience(**self._options, greater_is_better=self._direction(args))
+        self._before, self._since, self._missing, self.verdict = 0.0, self._clock(), None, None
+        saved = saved_state(state, name)
+        if saved:
+            self.patience.load_state_dict(saved["patience"])
+            self._before = float(saved["elapsed_seconds"])
+        ensure_entry(state, name, self.state())
+        if saved.get("stopped"):
+            control.should_training_stop = True
+            self._put_back = hold_back_batches(kwargs.get("train_dataloader"), args)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Refuse to go on after an evaluation of several sets of which none gave the metric."""
+        self._require(args)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Enter the evaluation and stop when it is time."""
+        key, found = self.key(args), metrics or {}
+        if key not in found:
+            self._missing = sorted(name for name in found if name.startswith("eval_"))
+            if "eval_runtime" in found:  # one set; of several, another may still bring the metric
+                self._require(args)
+            return
+        self._missing = None
+        if self.judged_elsewhere:
+            self._judge_thresholds(args, control, found, key)
+            return
+        self.verdict = self.patience.update(
+            float(found[key]), step=state.global_step, elapsed_seconds=self.elapsed_seconds
+        )
+        if self.verdict.stop:
+            control.should_training_stop = True
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Give the loader back what was held back."""
+        if self._put_back is not None:
+            self._put_back()
+            self._put_back = None
+        self._require(args)
+
+    # ---- state ----
+    def state(self) -> dict[str, Any]:
+        """Return what upstream writes into the checkpoint."""
+        arguments = {**self._options, "metric": self.metric, "greater_is_better": self._greater_is_better}
+        saved = {
+            "patience": self.patience.state_dict(),
+            "elapsed_seconds": self.elapsed_seconds,
+            "stopped": self.verdict is not None and self.verdict.stop,
+        }
+        return {"args": arguments, "attributes": {"saved": saved}}
+
+    def _direction(self, args: TrainingArguments) -> bool:
+        if self._greater_is_better is not None:
+            return self._greater_is_better
+        key = self.key(args)
+        if args.metric_for_best_model is not None and key.endswith(args.metric_for_best_model):
+            return bool(args.greater_is_better)
+        from hf_trainplus.evaluation.metric_values import metric_direction
+
+        return metric_direction(key)
+
+    def _require(self, args: TrainingArguments) -> None:
+        if self._missing is None:
+            return
+        missing, self._missing = self._missing, None
+        raise ValueError(
+            f"PatienceCallback watches {self.key(args)!r} and the evaluation gave {', '.join(missing) or 'nothing'}. "
+            'Name one of these, e.g. PatienceCallback(metric="loss").'
+        )
+
+    def _judge_thresholds(
+        self, args: TrainingArguments, control: TrainerControl, metrics: Mapping[str, float], key: str
+    ) -> None:
+        """Judge thresholds on the end of the interval that is further from them."""
+        greater = self._direction(args)
+        low, high = metrics.get(f"{key}_ci_low", metrics[key]), metrics.get(f"{key}_ci_high", metrics[key])
+        worst, best = (low, high) if greater else (high, low)
+        sign = 1.0 if greater else -1.0
+        good, bad = self._options["stopping_threshold"], self._options["divergence_threshold"]
+        if good is not None and sign * (worst - good) >= 0:
+            control.should_training_stop = True
+        if bad is not None and sign * (best - bad) < 0:
+            control.should_training_stop = True

@@ -1,0 +1,103 @@
+import pytest
+from transformers import TrainerCallback
+
+from hf_trainplus import AdaptiveEvaluationCallback, PlusTrainer, PlusTrainingArguments
+from tests.callbacks.test_patience import Script, run
+from tests.support import tiny
+
+
+def evaluated(trainer):
+    return [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]
+
+
+FALLING = [10 - 0.5 * k for k in range(40)]
+FLAT = [5.0] * 40
+
+
+def test_intervals_grow_while_flat_and_shrink_while_improving(tmp_path):
+    flat = run(tmp_path / "a", FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30)
+    assert evaluated(flat) == [1, 3, 7, 15, 23, 30]
+    falling = run(tmp_path / "b", FALLING, AdaptiveEvaluationCallback(1, 8), max_steps=10)
+    assert evaluated(falling) == list(range(1, 11))
+
+
+def test_it_needs_no_eval_strategy_and_keeps_the_grid_away(tmp_path):
+    for strategy in ("no", "steps", "epoch"):
+        trainer = run(tmp_path / strategy, FLAT, AdaptiveEvaluationCallback(4, 8), max_steps=20, eval_strategy=strategy)
+        assert evaluated(trainer) == [4, 12, 20]
+
+
+def test_a_stop_is_always_evaluated(tmp_path):
+    class StopAt(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_training_stop = control.should_training_stop or state.global_step == 6
+
+    trainer = run(tmp_path, FLAT, StopAt(), AdaptiveEvaluationCallback(4, 8), max_steps=20)
+    assert evaluated(trainer) == [4, 6]
+
+
+def test_the_delay_is_honoured(tmp_path):
+    trainer = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 2), max_steps=12, eval_delay=7)
+    assert evaluated(trainer)[0] == 7
+
+
+def test_a_resumed_run_goes_on_to_the_same_step(tmp_path):
+    whole = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30)
+    for step in (5, 7, 16):
+        resumed = run(
+            tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30, resume=str(tmp_path / f"checkpoint-{step}")
+        )
+        assert evaluated(resumed) == evaluated(whole)
+
+
+def test_a_time_share_caps_evaluation(tmp_path):
+    seconds = [0.0]
+
+    class Slow(Script):
+        def evaluate(self, *args, **kwargs):
+            seconds[0] += 10.0
+            return super().evaluate(*args, **kwargs)
+
+    class Tick(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            seconds[0] += 1.0
+
+    callback = AdaptiveEvaluationCallback(1, 4, time_share=0.5, clock=lambda: seconds[0])
+    trainer = run(tmp_path, FALLING, Tick(), callback, max_steps=35, trainer_class=Slow)
+    steps = evaluated(trainer)
+    assert all(later - earlier >= 9 for earlier, later in zip(steps[1:], steps[2:-1], strict=False))
+    assert len(steps) <= 5
+
+
+def test_under_plus_trainer_the_best_off_the_grid_is_loaded(tmp_path):
+    options = {
+        "max_steps": 12,
+        "eval_strategy": "steps",
+        "eval_steps": 5,
+        "save_strategy": "steps",
+        "save_steps": 5,
+        "load_best_model_at_end": True,
+        "eval_schedule": "adaptive",
+        "eval_min_steps": 2,
+        "eval_max_steps": 4,
+        "learning_rate": 1e-2,
+    }
+    trainer = PlusTrainer(
+        tiny.bert(),
+        PlusTrainingArguments(**tiny.quiet(tmp_path, **options)),
+        train_dataset=tiny.rows(16),
+        eval_dataset=tiny.rows(8),
+        data_collator=tiny.PaddingCollator(),
+    )
+    trainer.train()
+    logged = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    assert set(logged) != {5, 10, 12}
+    assert trainer.state.best_global_step == min(logged, key=logged.get)
+    assert trainer.state.best_model_checkpoint.endswith(f"checkpoint-{trainer.state.best_global_step}")
+
+
+def test_limits_are_checked():
+    with pytest.raises(ValueError, match="min_steps=10, max_steps=5"):
+        AdaptiveEvaluationCallback(10, 5)
+    with pytest.raises(ValueError, match="time_share=2"):
+        AdaptiveEvaluationCallback(time_share=2)
