@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hf_trainplus.budget.stage_history import StageHistory
+from hf_trainplus.budget.plans.stage_history import StageHistory
 
 
 class AdvanceRule(ABC):
@@ -40,7 +40,7 @@ class MetricAtLeast(AdvanceRule):
         at_least: the mark.
 
     Example:
-        >>> from hf_trainplus.budget.stage_history import Evaluation
+        >>> from hf_trainplus.budget.plans.stage_history import Evaluation
         >>> sure = Evaluation(1, {"eval_accuracy": 0.8, "eval_accuracy_ci_low": 0.71, "eval_accuracy_ci_high": 0.9})
         >>> rule = MetricAtLeast("accuracy", 0.7)
         >>> rule.should_advance(StageHistory((sure,))), rule.should_advance(StageHistory())

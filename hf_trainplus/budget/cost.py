@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hf_trainplus.budget.device_table import Precision
-from hf_trainplus.budget.flops import AttentionKernel, Flops, Tokens, forward_flops, training_flops
-from hf_trainplus.budget.hardware import Hardware
-from hf_trainplus.budget.memory import Memory, MemoryPlan, Sharding, training_memory
-from hf_trainplus.budget.model_reading import read_model
-from hf_trainplus.budget.model_shape import ModelShape
+from hf_trainplus.budget.costs.device_table import Precision
+from hf_trainplus.budget.costs.flops import AttentionKernel, Flops, Tokens, forward_flops, training_flops
+from hf_trainplus.budget.costs.hardware import Hardware
+from hf_trainplus.budget.costs.memory import Memory, MemoryPlan, Sharding, training_memory
+from hf_trainplus.budget.costs.model_reading import read_model
+from hf_trainplus.budget.costs.model_shape import ModelShape
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_trainplus.budget.budget import Budget
-from hf_trainplus.budget.headroom import headrooms
-from hf_trainplus.budget.measured import Measured, Phase
+from hf_trainplus.budget.keeping.headroom import headrooms
+from hf_trainplus.budget.keeping.measured import Measured, Phase
 from hf_trainplus.budget.meter import Progress, Reading
 from hf_trainplus.budget.remaining import Rhythm, TimeLeft, time_left
 

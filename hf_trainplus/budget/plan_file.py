@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from hf_trainplus.budget.located_yaml import load_located
-from hf_trainplus.budget.problems import Problems, unknown_key
-from hf_trainplus.budget.stage import Stage
-from hf_trainplus.budget.stage_order import check_order
-from hf_trainplus.budget.stage_reading import read_stage
+from hf_trainplus.budget.plans.located_yaml import load_located
+from hf_trainplus.budget.plans.problems import Problems, unknown_key
+from hf_trainplus.budget.plans.stage import Stage
+from hf_trainplus.budget.plans.stage_order import check_order
+from hf_trainplus.budget.plans.stage_reading import read_stage
 from hf_trainplus.budget.stages import StagePlan
 
 _KEYS = ("name", "stages")
@@ -37,7 +37,7 @@ def read_plan(given: StagePlan | Mapping[str, Any] | str | FilePath, *, world_si
         7200.0
         >>> read_plan({"stages": []})
         Traceback (most recent call last):
-        hf_trainplus.budget.problems.PlanError: stages: is missing or empty; give a list of at least one stage.
+        hf_trainplus.budget.plans.problems.PlanError: stages: is missing or empty; give a list of at least one stage.
     """
     if isinstance(given, StagePlan):
         return given

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hf_trainplus.budget.headroom import Headroom
-from hf_trainplus.budget.measured import PHASES, Measured, Phase
-from hf_trainplus.budget.reserve import DEVIATIONS
+from hf_trainplus.budget.keeping.headroom import Headroom
+from hf_trainplus.budget.keeping.measured import PHASES, Measured, Phase
+from hf_trainplus.budget.keeping.reserve import DEVIATIONS
 
 # From this many measured steps on, a forecast from measurement replaces an estimate from formulas.
 MEASURED_STEPS = 20

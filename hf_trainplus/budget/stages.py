@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from hf_trainplus.budget.problems import Problems
-from hf_trainplus.budget.stage import Stage
-from hf_trainplus.budget.stage_history import StageHistory
-from hf_trainplus.budget.stage_order import check_order
+from hf_trainplus.budget.plans.problems import Problems
+from hf_trainplus.budget.plans.stage import Stage
+from hf_trainplus.budget.plans.stage_history import StageHistory
+from hf_trainplus.budget.plans.stage_order import check_order
 from hf_trainplus.budget.stops import StopReason
 
 

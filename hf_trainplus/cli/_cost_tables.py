@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hf_trainplus.budget.cost import CostEstimate
+from hf_trainplus.budget.costs.memory import GIB
 from hf_trainplus.budget.from_run import RunSoFar
-from hf_trainplus.budget.memory import GIB
 from hf_trainplus.budget.remaining import MEASURED_STEPS
 from hf_trainplus.budget.units import format_count, format_duration
 

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hf_trainplus.budget.hardware import Hardware
-from hf_trainplus.budget.model_reading import read_model
-from hf_trainplus.budget.plan_cost import PlanSetting, StageCost, predict_plan, total_known
+from hf_trainplus.budget.costs.hardware import Hardware
+from hf_trainplus.budget.costs.model_reading import read_model
 from hf_trainplus.budget.plan_file import read_plan
-from hf_trainplus.budget.stage import Stage
+from hf_trainplus.budget.plans.plan_cost import PlanSetting, StageCost, predict_plan, total_known
+from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.budget.units import format_count, format_duration, parse_count
 

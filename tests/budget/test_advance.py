@@ -14,7 +14,7 @@ from hf_trainplus.budget.advance import (
     OneOf,
     Plateau,
 )
-from hf_trainplus.budget.stage_history import Evaluation, StageHistory
+from hf_trainplus.budget.plans.stage_history import Evaluation, StageHistory
 
 
 def history(*values, metric="eval_loss", training_loss=None, **options):

@@ -5,7 +5,7 @@ from transformers import LlamaConfig
 
 import hf_trainplus
 from hf_trainplus.budget.cost import estimate_cost
-from tests.budget import tiny_models
+from tests.budget.costs import tiny_models
 
 
 def test_the_public_name():

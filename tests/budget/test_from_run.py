@@ -6,7 +6,7 @@ import pytest
 
 from hf_trainplus.budget.budget import Budget
 from hf_trainplus.budget.from_run import read_run
-from hf_trainplus.budget.keeper import BudgetKeeper
+from hf_trainplus.budget.keeping.keeper import BudgetKeeper
 from hf_trainplus.budget.meter import Meter, Progress
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hf_trainplus.budget.plan_file import read_plan
-from hf_trainplus.budget.problems import PlanError
+from hf_trainplus.budget.plans.problems import PlanError
 from hf_trainplus.budget.stages import StagePlan
 
 GOOD = """\

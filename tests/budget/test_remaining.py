@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from hf_trainplus.budget.headroom import Headroom
-from hf_trainplus.budget.measured import Measured
+from hf_trainplus.budget.keeping.headroom import Headroom
+from hf_trainplus.budget.keeping.measured import Measured
 from hf_trainplus.budget.remaining import MEASURED_STEPS, Rhythm, time_left
-from tests.budget.simulation import Costs, random_costs, simulate
+from tests.budget.keeping.simulation import Costs, random_costs, simulate
 
 
 def measured(steps=20, step=2.0, evaluation=10.0, save=4.0):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import hf_trainplus
-from hf_trainplus.budget.problems import PlanError
-from hf_trainplus.budget.stage import Stage
-from hf_trainplus.budget.stage_history import Evaluation, StageHistory
+from hf_trainplus.budget.plans.problems import PlanError
+from hf_trainplus.budget.plans.stage import Stage
+from hf_trainplus.budget.plans.stage_history import Evaluation, StageHistory
 from hf_trainplus.budget.stages import StageDecision, StagePlan
 from hf_trainplus.budget.stops import StopReason
 

@@ -1,0 +1,1 @@
+"""Keeping a run inside its budget: measured costs, what is left, whether another step fits."""
