@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
-from hf_trainplus.decisions.estimate import Estimate, SampleDesign, estimate, smooth_interval
+from hf_trainplus.decisions.estimate import Estimate, SampleDesign, estimate, estimate_slices, smooth_interval
 from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
@@ -22,6 +24,7 @@ def logged_metrics(
     smooth: Mapping[str, Callable[[Float64Array], Any]] | None = None,
     subset: Subset | None = None,
     cluster: str | None = None,
+    slices: Sequence[str] = (),
 ) -> tuple[dict[str, float | int], list[str]]:
     """Return what one evaluation logs, and the keys that are no single numbers.
 
@@ -34,6 +37,7 @@ def logged_metrics(
         smooth: metric -> its value as a function of totals of the rows' statistics.
         subset: how the rows were drawn; None when they are the whole set.
         cluster: group column whose rows belong together, for standard errors; None for independent rows.
+        slices: group columns by whose values the loss and the scores are logged too.
 
     Logged keys (``P`` is the prefix):
 
@@ -41,6 +45,7 @@ def logged_metrics(
     ``P_X``               value of the metric X; ``P_loss`` is the token-exact loss
     ``P_X_ci_low/_high``  interval of X, where one is known
     ``P_X_exact``         1.0 when all rows were used
+    ``P_C_V_X``           X on the rows whose column C is V, with its interval (``eval_group_columns``)
     ``P_examples``        rows evaluated
     ``P_examples_total``  rows in the dataset
     ``P_targets``         targets (tokens, labels) evaluated
@@ -63,6 +68,10 @@ def logged_metrics(
         if name in results.statistics and name not in results.scores:
             found = _smooth(results, name, value, confidence, subset, cluster)
             _add(metrics, f"{prefix}_{name}", found)
+    named = (["loss"] if output.has_loss else []) + list(results.scores)
+    for column, name in product(slices, named):
+        for value, found in estimate_slices(results, name, column, **options).items():
+            _add(metrics, safe_key(f"{prefix}_{column}_{value}_{name}"), found)
     metrics[f"{prefix}_examples"] = len(results)
     metrics[f"{prefix}_examples_total"] = total
     metrics[f"{prefix}_targets"] = int(round(float(results.target_count.sum())))
@@ -98,6 +107,16 @@ def _add(metrics: dict[str, float | int], key: str, found: Estimate) -> None:
     if found.ci_low is not None and found.ci_high is not None:
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = found.ci_low, found.ci_high
     metrics[f"{key}_exact"] = float(found.exact)
+
+
+def safe_key(key: str) -> str:
+    """Replace what trackers refuse in a key.
+
+    Example:
+        >>> safe_key("eval_topic_world news_loss")
+        'eval_topic_world_news_loss'
+    """
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", key)
 
 
 def _without_eval(key: str) -> str:

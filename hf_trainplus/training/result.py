@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training.logged import logged_metrics
+from hf_trainplus.training.row_groups import with_groups
 
 if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner, Request
@@ -22,6 +24,9 @@ def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, pr
     returned = agreed_metrics(runner, output, request)
     runner.cached.keep(request, output, returned)
     args, dataset = runner.trainer.args, getattr(request.loader, "dataset", None)
+    slices, cluster = getattr(args, "eval_group_columns", None) or [], getattr(args, "eval_cluster_column", None)
+    columns = list(dict.fromkeys([*slices, *([cluster] if cluster else [])]))
+    output = replace(output, results=with_groups(output.results, dataset, columns))
     metrics, left_out = logged_metrics(
         output,
         returned,
@@ -30,7 +35,8 @@ def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, pr
         confidence=getattr(args, "eval_confidence", 0.95),
         smooth={metric.primary: metric.primary_from_totals for metric in runner.own_metrics(AdditiveMetric)},
         subset=request.subset,
-        cluster=getattr(args, "eval_cluster_column", None),
+        cluster=cluster,
+        slices=slices,
     )
     if left_out:
         runner.say_once(f"kept out of the logs, since they are no single numbers: {', '.join(left_out)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +13,9 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.decisions.subset import Subset, representative_subset
+from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
+from hf_trainplus.training.racing.state_file import read_state, write_state
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.runner import EvaluationRunner, Request
 from hf_trainplus.training.source import EvaluationSource
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
     from hf_trainplus.training.racing.live_race import LiveRace
     from hf_trainplus.training_args import PlusTrainingArguments
+
+
+SUBSET_FILE = "trainplus_subset.npz"
 
 
 class ScheduledEvaluations:
@@ -40,6 +46,7 @@ class ScheduledEvaluations:
         self._trainer = trainer
         self._runner = runner
         self._subsets: dict[str, Subset] = {}
+        self._references: dict[str, ExampleResults] = {}
         self._last: tuple[Request, str] | None = None
         self._resume_from: str | None = None
 
@@ -86,9 +93,12 @@ class ScheduledEvaluations:
         if watched:
             self._last = (request, prefix)
         request = replace(request, scheduled=True)
-        if subset is None:
-            return self._runner.evaluate(request, prefix)
-        return self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+        if subset is not None:
+            return self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+        result = self._runner.evaluate(request, prefix)
+        if self._draws_by_difficulty(watched) and self._runner.last is not None:
+            self._references[prefix] = self._runner.last.results
+        return result
 
     def _is_watched(self, prefix: str) -> bool:
         if not isinstance(self._trainer.eval_dataset, dict):
@@ -105,10 +115,17 @@ class ScheduledEvaluations:
         if not asked or self._args.eval_subset_size is None or not hasattr(source.dataset, "__len__"):
             return None
         if prefix not in self._subsets:
-            self._subsets[prefix] = self._draw(source.dataset)
+            if self._draws_by_difficulty(watched) and prefix not in self._references:
+                return None  # the first evaluation covers all rows and says which are difficult
+            self._subsets[prefix] = self._draw(source.dataset, self._references.pop(prefix, None))
         return self._subsets[prefix]
 
-    def _draw(self, dataset: Any) -> Subset:
+    def _draws_by_difficulty(self, watched: bool) -> bool:
+        if self._own_strategy() is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
+            return False
+        return self.mode == "subset" or (self.mode == "race" and not watched)
+
+    def _draw(self, dataset: Any, reference: ExampleResults | None) -> Subset:
         args = self._args
         size = cast("float", args.eval_subset_size)
         size = size if size < 1 else min(int(size), len(dataset))
@@ -116,7 +133,12 @@ class ScheduledEvaluations:
         strategy = self._own_strategy() or args.eval_subset_strategy
         try:
             return representative_subset(
-                dataset, size, strategy=strategy, label_column=args.eval_label_column, seed=seed
+                dataset,
+                size,
+                strategy=strategy,
+                label_column=args.eval_label_column if strategy == "stratified" else None,
+                reference_loss=reference,
+                seed=seed,
             )
         except ValueError as error:
             if strategy != "stratified" or args.eval_label_column is not None:
@@ -132,6 +154,10 @@ class ScheduledEvaluations:
         """Forget an earlier run, and take up what a checkpoint holds."""
         self._last = None
         self._resume_from = resume_from
+        self._subsets, self._references = {}, {}
+        path = os.path.join(resume_from or "", SUBSET_FILE)
+        if resume_from is not None and os.path.isfile(path):
+            self._subsets = {prefix: Subset(**drawn) for prefix, drawn in read_state(path).items()}
         if self._has_race:
             self.race.begin(resume_from)
 
@@ -143,6 +169,12 @@ class ScheduledEvaluations:
         """Write into a checkpoint that begins what a resumed run needs."""
         if self._has_race:
             self.race.save(checkpoint_dir)
+        if self._subsets and self._args.should_save:
+            drawn = {
+                prefix: {"indices": subset.indices, "weights": subset.weights, "strata": subset.strata}
+                for prefix, subset in self._subsets.items()
+            }
+            write_state(os.path.join(checkpoint_dir, SUBSET_FILE), drawn)
 
     def tidy(self, run_dir: str) -> None:
         """Delete what no checkpoint names any more."""

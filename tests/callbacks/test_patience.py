@@ -81,7 +81,7 @@ def test_a_checkpoint_without_it_can_be_resumed_with_it(tmp_path):
 def test_steps_and_seconds_are_units_too(tmp_path):
     assert run(tmp_path / "a", LOSSES, PatienceCallback(4, unit="steps")).state.global_step == 8
     ticks = iter(range(0, 10_000, 10))
-    timed = PatienceCallback(200, unit="seconds", clock=lambda: float(next(ticks)))
+    timed = PatienceCallback(60, unit="seconds", clock=lambda: float(next(ticks)))
     assert run(tmp_path / "b", LOSSES, timed).state.global_step < 12
 
 
