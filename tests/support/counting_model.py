@@ -20,6 +20,7 @@ class CountingModel(PreTrainedModel, GenerationMixin):
     def __init__(self, config=None, on_forward=None):
         super().__init__(config or CountingConfig(vocab_size=VOCABULARY, use_cache=False))
         self.sharpness = nn.Parameter(torch.tensor(9.0))
+        self.loss_type = "ForCausalLM"
         self.on_forward = on_forward
         self.shapes = []
         self.post_init()
@@ -32,7 +33,7 @@ class CountingModel(PreTrainedModel, GenerationMixin):
         logits = nn.functional.one_hot((input_ids + 1).clamp(max=END), VOCABULARY) * self.sharpness
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=VOCABULARY)
         return CausalLMOutput(loss=loss, logits=logits)
 
 
@@ -46,7 +47,7 @@ class WordDecoder:
         return [" ".join(str(int(token)) for token in row) for row in sequences]
 
 
-def counting_rows(ends, wrong=(), extra=0):
+def counting_rows(ends, wrong=()):
     """Rows whose prompt ends with ``ends[k]``; rows in ``wrong`` have a reference that the model does not give."""
     rows = []
     for k, end in enumerate(ends):
