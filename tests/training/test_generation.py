@@ -1,15 +1,18 @@
 """Generation in evaluation: what is scored, and that nothing else changes."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from hf_trainplus import load_metric
+from hf_trainplus import PlusTrainer, PlusTrainingArguments, load_metric
 from tests.support import tiny
 from tests.support.counting_model import END, PAD, counting_rows
 from tests.support.generation import ENDS, Recorder, completion_rows, counting, exact_match, sampling_llama
+from tests.training.test_other_trainers import word_tokenizer
 
 
 def test_only_generated_ids_are_scored_and_the_loss_stays_teacher_forced(tmp_path):
@@ -87,8 +90,6 @@ def test_labels_from_the_first_token_on_name_the_fix(tmp_path):
 
 
 def test_no_tokenizer_is_touched(tmp_path):
-    from tests.training.test_other_trainers import word_tokenizer
-
     tokenizer, model = word_tokenizer(), tiny.llama()
     before = {key: value for key, value in vars(tokenizer).items() if not key.startswith("_tokenizer")}
     backend, config = tokenizer.backend_tokenizer.to_str(), model.generation_config.to_dict()
@@ -154,3 +155,38 @@ def test_callbacks_are_told_of_every_batch(tmp_path):
     batches = steps.count
     trainer.evaluate()
     assert batches == steps.count - batches >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_an_sft_trainer_generates_from_the_prompts_of_its_rows(tmp_path):
+    from trl import SFTConfig, SFTTrainer
+
+    class PlusSFTTrainer(SFTTrainer, PlusTrainer):
+        pass
+
+    @dataclass
+    class Args(SFTConfig, PlusTrainingArguments):
+        pass
+
+    data = Dataset.from_list(
+        [{"prompt": " ".join(f"w{4 + j}" for j in range(2 + k)), "completion": f" w{20 + k} w9"} for k in range(5)]
+    )
+    options = {"per_device_eval_batch_size": 2, "bf16": False, "gradient_checkpointing": False, "max_steps": 2}
+    generation = {"predict_with_generate": True, "generation_max_new_tokens": 4, "eval_strategy": "steps"}
+    recorder, tokenizer = Recorder(own=1.0), word_tokenizer()
+    trainer = PlusSFTTrainer(
+        model=tiny.llama(),
+        args=Args(**tiny.quiet(tmp_path, **options, **generation, eval_steps=1)),
+        train_dataset=data,
+        eval_dataset=data,
+        processing_class=tokenizer,
+        compute_metrics=[recorder, load_metric("rouge")],
+    )
+    trainer.train()
+    assert len(recorder.seen) == 2
+    references = [[token for token in row if token >= 0] for row in recorder.seen[0].label_ids.tolist()]
+    assert tokenizer.batch_decode(references, skip_special_tokens=True) == [f"w{20 + k} w9" for k in range(5)]
+    assert recorder.seen[0].predictions.shape[1] <= 4
+    entry = next(entry for entry in trainer.state.log_history if "eval_loss" in entry)
+    assert {"eval_rougeL", "eval_rougeL_generated", "eval_mean_token_accuracy"} <= set(entry)

@@ -8,6 +8,7 @@ import torch
 from transformers import GenerationConfig, HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_trainplus import PlusSeq2SeqTrainer, PlusSeq2SeqTrainingArguments, PlusTrainer, PlusTrainingArguments
+from hf_trainplus.training.generation_settings import generation_settings
 from tests.support import tiny
 from tests.support.generation import Recorder
 from tests.training.test_outputs_and_labels import SequenceCollator, sequence_rows, t5
@@ -40,6 +41,16 @@ def test_arguments_of_the_call_reach_generate(tmp_path):
         trainer.evaluate(**call)
         widths.append(recorder.seen[-1].predictions.shape[1])
     assert widths == [10, 3, 6]
+
+
+def test_ranks_of_sharded_weights_are_kept_in_step(tmp_path, monkeypatch):
+    trainer = seq2seq(tmp_path)
+    assert not generation_settings(trainer, trainer.model).synced
+    trainer.is_fsdp_enabled = True
+    assert generation_settings(trainer, trainer.model).synced
+    trainer.is_fsdp_enabled = False
+    monkeypatch.setattr("hf_trainplus.training.generation_settings.is_deepspeed_zero3_enabled", lambda: True)
+    assert generation_settings(trainer, trainer.model).synced
 
 
 def test_an_encoder_decoder_under_plus_trainer(tmp_path):
