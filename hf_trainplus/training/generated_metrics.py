@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,11 +15,9 @@ from hf_trainplus.evaluation.generation import GeneratedBatch, GenerationOutput
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
 from hf_trainplus.evaluation.metrics.adapters.functions import FunctionMetric
-from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.prompts import IGNORED_LABEL
 from hf_trainplus.results import ExampleResults
-from hf_trainplus.training.logged import logged_metrics
-from hf_trainplus.training.result import agreed
+from hf_trainplus.training.result import agreed, logged_values
 
 if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner, Request
@@ -107,27 +106,10 @@ class GeneratedMetrics:
         return np.where(values < 0, self._pad_id, values)
 
     def _values(
-        self,
-        output: GenerationOutput,
-        returned: Mapping[str, Any],
-        request: Request,
-        prefix: str,
-        subset: Subset | None,
+        self, output: GenerationOutput, returned: dict[str, Any], request: Request, prefix: str, subset: Subset | None
     ) -> dict[str, Any]:
-        args, dataset = self._runner.trainer.args, cast("Any", getattr(request.loader, "dataset", None))
-        own = self._runner.metrics_of(self._runner.trainer.model).own
         table = LoopOutput(_table(output), None, None, None, False, False, 0, output.seconds)
-        values, left_out = logged_metrics(
-            table,
-            returned,
-            prefix,
-            total=len(dataset) if hasattr(dataset, "__len__") else len(output.index),
-            confidence=getattr(args, "eval_confidence", 0.95),
-            smooth={one.primary: one.primary_from_totals for one in own if isinstance(one, AdditiveMetric)},
-            subset=subset,
-        )
-        if left_out:
-            self._runner.say_once(f"kept out of the logs, since they are no single numbers: {', '.join(left_out)}")
+        values = logged_values(self._runner, table, returned, replace(request, subset=subset), prefix)
         return {key: value for key, value in values.items() if key not in {f"{prefix}_{name}" for name in _OF_ROWS}}
 
     def _marks(self, returned: Mapping[str, Any], of_loss: Mapping[str, Any], prefix: str) -> dict[str, float]:

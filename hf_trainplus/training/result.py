@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from transformers.trainer_utils import EvalLoopOutput
@@ -23,6 +23,26 @@ def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, pr
     """Compute the metrics of an evaluation and name what cannot be logged, once."""
     returned = agreed_metrics(runner, output, request)
     runner.cached.keep(request, output, returned)
+    return EvalLoopOutput(
+        predictions=output.predictions if request.predicting else cast("Any", None),
+        label_ids=output.labels if request.predicting else None,
+        metrics=logged_values(runner, output, returned, request, prefix),
+        num_samples=len(output.results),
+    )
+
+
+def logged_values(
+    runner: EvaluationRunner, output: LoopOutput, returned: dict[str, Any], request: Request, prefix: str
+) -> dict[str, float | int]:
+    """Return what is logged of a table and of what metrics returned, under the trainer's arguments.
+
+    Args:
+        runner: its trainer's arguments and metrics count.
+        output: the table.
+        returned: what the metrics returned.
+        request: its dataset counts, and the subset that the rows of the table are.
+        prefix: put before every key.
+    """
     args, dataset = runner.trainer.args, getattr(request.loader, "dataset", None)
     slices, cluster = getattr(args, "eval_group_columns", None) or [], getattr(args, "eval_cluster_column", None)
     columns = list(dict.fromkeys([*slices, *([cluster] if cluster else [])]))
@@ -31,21 +51,20 @@ def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, pr
         output,
         returned,
         prefix,
-        total=len(dataset) if hasattr(dataset, "__len__") else len(output.results),
+        total=len(cast("Sized", dataset)) if hasattr(dataset, "__len__") else len(output.results),
         confidence=getattr(args, "eval_confidence", 0.95),
-        smooth={metric.primary: metric.primary_from_totals for metric in runner.own_metrics(AdditiveMetric)},
+        smooth={
+            metric.primary: metric.primary_from_totals
+            for metric in runner.own_metrics()
+            if isinstance(metric, AdditiveMetric)
+        },
         subset=request.subset,
         cluster=cluster,
         slices=slices,
     )
     if left_out:
         runner.say_once(f"kept out of the logs, since they are no single numbers: {', '.join(left_out)}")
-    return EvalLoopOutput(
-        predictions=output.predictions if request.predicting else None,
-        label_ids=output.labels if request.predicting else None,
-        metrics=metrics,
-        num_samples=len(output.results),
-    )
+    return metrics
 
 
 def agreed_metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
