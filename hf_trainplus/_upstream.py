@@ -46,7 +46,7 @@ class UpstreamTrainer(Trainer):
 
     def plus_evaluate(self, run: Any) -> dict[str, float]:
         """Run the scheduled evaluation of a step; ``run()`` is upstream's own."""
-        return run()  # type: ignore[no-any-return]
+        return run()  # type: ignore[no-any-return, unused-ignore]
 
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Decide whether ``metrics`` are a new best; sets the state accordingly."""
@@ -90,11 +90,11 @@ class UpstreamTrainer(Trainer):
             self.plus_training_starts(
                 kwargs.get("resume_from_checkpoint"), kwargs.get("trial"), kwargs.get("ignore_keys_for_eval")
             )
-        return super()._run_epoch(*args, **kwargs)
+        return super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _finalize_training(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         self.plus_training_ends(self._get_output_dir(trial=trial))
-        return super()._finalize_training(trial, *args, **kwargs)
+        return super()._finalize_training(trial, *args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         self._plus_started = False
@@ -108,44 +108,45 @@ class UpstreamTrainer(Trainer):
         return wrapped
 
 
-def checkpoint_dir(trainer: Trainer, trial: Any = None) -> str:
+def checkpoint_dir(trainer: Any, trial: Any = None) -> str:
     """Return the folder of the checkpoint of the current step."""
-    run_dir = trainer._get_output_dir(trial=trial)
+    run_dir: str = trainer._get_output_dir(trial=trial)
     return os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}")
 
 
-def save_checkpoint(trainer: Trainer, trial: Any = None) -> str:
+def save_checkpoint(trainer: Any, trial: Any = None) -> str:
     """Write a complete checkpoint of the current step and return its folder."""
     trainer._save_checkpoint(trainer.model_wrapped, trial)
     return checkpoint_dir(trainer, trial)
 
 
-def evaluate_step(trainer: Trainer, trial: Any, ignore_keys: Any) -> dict[str, float]:
+def evaluate_step(trainer: Any, trial: Any, ignore_keys: Any) -> dict[str, float]:
     """Run the evaluation of the current step as the training loop would."""
-    return trainer._evaluate(trial, ignore_keys)  # type: ignore[no-any-return]
+    metrics: dict[str, float] = trainer._evaluate(trial, ignore_keys)
+    return metrics
 
 
-def save_weights(trainer: Trainer, folder: str) -> None:
+def save_weights(trainer: Any, folder: str) -> None:
     """Write the model as ``from_pretrained`` reads it, without pushing it anywhere."""
     trainer.save_model(folder, _internal_call=True)
 
 
-def load_best_model(trainer: Trainer) -> None:
+def load_best_model(trainer: Any) -> None:
     """Load the weights of ``trainer.state.best_model_checkpoint``."""
     trainer._load_best_model()
 
 
-def generation_arguments(trainer: Trainer) -> dict[str, Any]:
+def generation_arguments(trainer: Any) -> dict[str, Any]:
     """Return what ``Seq2SeqTrainer.evaluate`` or ``predict`` was last called with for ``generate``."""
     return dict(getattr(trainer, "_gen_kwargs", {}))
 
 
-def prepare_inputs(trainer: Trainer, inputs: Any) -> Any:
+def prepare_inputs(trainer: Any, inputs: Any) -> Any:
     """Move a batch to the trainer's device."""
     return trainer._prepare_inputs(inputs)
 
 
-def dataset_and_collator(trainer: Trainer, dataset: Any, description: str) -> tuple[Any, Any]:
+def dataset_and_collator(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
     """Return the dataset and the collator, with columns that the model does not take removed by one or the other."""
     import datasets
 
@@ -154,13 +155,13 @@ def dataset_and_collator(trainer: Trainer, dataset: Any, description: str) -> tu
     return dataset, trainer._get_collator_with_removed_columns(trainer.data_collator, description=description)
 
 
-def prepare_model_for_evaluation(trainer: Trainer) -> nn.Module:
+def prepare_model_for_evaluation(trainer: Any) -> nn.Module:
     """Return the model that an evaluation runs, wrapped and placed as upstream's own evaluation does it."""
     if trainer.is_deepspeed_enabled and trainer.deepspeed is None:
         from transformers.integrations.deepspeed import deepspeed_init
 
-        deepspeed_init(trainer, num_training_steps=0, inference=True)
-    model = trainer._wrap_model(trainer.model, training=False)
+        deepspeed_init(trainer, num_training_steps=0, inference=True)  # type: ignore[no-untyped-call, unused-ignore]
+    model: nn.Module = trainer._wrap_model(trainer.model, training=False)
     if len(trainer.accelerator._models) == 0 and model is trainer.model:
         sharded = trainer.is_deepspeed_enabled or (trainer.is_fsdp_enabled and not trainer.args.torch_compile)
         prepare = trainer.accelerator.prepare
@@ -176,11 +177,11 @@ def prepare_model_for_evaluation(trainer: Trainer) -> nn.Module:
             model = model.to(dtype=torch.float16, device=trainer.args.device)
         elif trainer.args.bf16_full_eval:
             model = model.to(dtype=torch.bfloat16, device=trainer.args.device)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 @contextmanager
-def local_loss(trainer: Trainer) -> Iterator[None]:
+def local_loss(trainer: Any) -> Iterator[None]:
     """Let ``compute_loss`` average over this rank's batch only.
 
     Upstream divides by the number of targets on all ranks and multiplies by the number of ranks, which costs a
@@ -203,7 +204,7 @@ class _EndlessLoader:
 
 
 @contextmanager
-def active_evaluation_loader(trainer: Trainer) -> Iterator[None]:
+def active_evaluation_loader(trainer: Any) -> Iterator[None]:
     """Stand in as Accelerate's active data loader, so that gathers in an evaluation are never cut.
 
     ``gather_for_metrics`` drops the remainder of the loader that is active; while training runs that is the training
@@ -218,7 +219,7 @@ def active_evaluation_loader(trainer: Trainer) -> Iterator[None]:
         state._remove_dataloader(loader)
 
 
-def set_ddp_comm_hook(trainer: Trainer, hook: str) -> None:
+def set_ddp_comm_hook(trainer: Any, hook: str) -> None:
     """Put a gradient compression hook into the arguments that Accelerate wraps the model with."""
     from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
 
@@ -228,7 +229,7 @@ def set_ddp_comm_hook(trainer: Trainer, hook: str) -> None:
     handler.comm_hook = DDPCommunicationHookType(hook)
 
 
-def overrides(trainer: Trainer, name: str, *ours: type) -> bool:
+def overrides(trainer: Any, name: str, *ours: type) -> bool:
     """Say whether a subclass of somebody else overrides the method ``name``."""
     method = getattr(type(trainer), name)
     return all(method is not getattr(cls, name, None) for cls in (Trainer, *ours))

@@ -80,7 +80,7 @@ class PlusTrainingArguments(TrainingArguments):
     eval_time_share: float | None = field(
         default=None, metadata={"help": "Largest share of wall-clock time for evaluation, with eval_schedule=adaptive."}
     )
-    budget: dict | str | None = field(  # type: ignore[type-arg]
+    budget: dict | str | None = field(  # type: ignore[type-arg, unused-ignore]
         default=None,
         metadata={"help": "Limits of the whole run, e.g. gpu_hours=8,wall_clock=2h30m; the run ends inside them."},
     )
@@ -156,7 +156,7 @@ class PlusTrainingArguments(TrainingArguments):
         # Upstream refuses save/eval pairs that could leave a best model unsaved; here a new best is always saved.
         load_best, self.load_best_model_at_end = self.load_best_model_at_end, False
         try:
-            super().__post_init__()  # type: ignore[no-untyped-call]
+            super().__post_init__()  # type: ignore[no-untyped-call, unused-ignore]
         finally:
             self.load_best_model_at_end = load_best
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers.utils import logging
 
@@ -55,7 +54,7 @@ class ReductionTimer:
             return False
         return True
 
-    def _hook(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _hook(self, state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         mark = None if self.timer is None else self.timer.mark()

@@ -36,7 +36,7 @@ def cuda_timer(args: TrainingArguments) -> DeviceTimer | None:
         return None
 
     def make_event() -> Any:
-        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call, unused-ignore]
 
     return DeviceTimer(make_event)
 

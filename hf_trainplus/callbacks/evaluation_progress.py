@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from tqdm.auto import tqdm  # type: ignore[import-untyped, unused-ignore]
 from transformers import ProgressCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from hf_trainplus.training.progress import EvaluationProgress, ProgressReading
@@ -47,7 +47,7 @@ class EvaluationProgressCallback(ProgressCallback):
         progress = self._progress()
         if progress is None:
             draw = super().on_prediction_step
-            draw(args, state, control, eval_dataloader=eval_dataloader, **kwargs)  # type: ignore[no-untyped-call]
+            draw(args, state, control, eval_dataloader=eval_dataloader, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
             return
         if not state.is_world_process_zero:
             return

@@ -56,7 +56,7 @@ class RowSeededSampling(TorchFunctionMode):
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self._seeds = list(seeds)
         self._generators: list[torch.Generator] = []
 

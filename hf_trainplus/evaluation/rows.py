@@ -36,7 +36,8 @@ def to_numpy(value: Any) -> Array:
         value = value.detach()
         if value.dtype == torch.bfloat16:
             value = value.float()
-        return value.cpu().numpy()
+        array: Array = value.cpu().numpy()
+        return array
     return np.asarray(value)
 
 
@@ -78,7 +79,7 @@ class SpoolFolder:
 
     def open(self) -> BinaryIO:
         """Return an empty file that no longer has a name."""
-        return tempfile.TemporaryFile(dir=self.path)  # type: ignore[return-value]
+        return tempfile.TemporaryFile(dir=self.path)
 
 
 class _Column:

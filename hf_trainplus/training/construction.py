@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import Trainer, TrainingArguments
 
@@ -14,6 +14,8 @@ from hf_trainplus.training.labels import find_label_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import nn
 
 
 def check_arguments_kind(cls: type, plus: type, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -40,7 +42,7 @@ def _own_arguments_class(base: type) -> type | None:
     if "__init__" not in vars(base) or not issubclass(base, Trainer):
         return None
     try:
-        hints = typing.get_type_hints(base.__init__)  # type: ignore[misc]
+        hints = typing.get_type_hints(base.__init__)
     except (NameError, TypeError):
         return None
     annotation = hints.get("args")
@@ -59,7 +61,7 @@ _NOT_OWN = ("transformers.", "hf_trainplus.")
 def complete_label_names(trainer: Trainer) -> None:
     """Find the label names behind a wrapper when upstream found none and the user named none."""
     if trainer.args.label_names is None and not trainer.label_names:
-        trainer.label_names = find_label_names(trainer.model)
+        trainer.label_names = find_label_names(cast("nn.Module", trainer.model))
 
 
 @contextmanager
@@ -79,8 +81,8 @@ def preserve_mode(trainer: Trainer) -> Iterator[None]:
 
     Trainers tell by the mode whether they log for training or for evaluation.
     """
-    training = trainer.model.training
+    training = cast("nn.Module", trainer.model).training
     try:
         yield
     finally:
-        trainer.model.train(training)
+        cast("nn.Module", trainer.model).train(training)

@@ -30,7 +30,7 @@ def foreign_batches(loader: Iterable[Any], ranks: Ranks) -> Iterator[LoadedBatch
     """
     seen = 0
     for batch in loader:
-        rows = find_batch_size(batch)
+        rows = find_batch_size(batch)  # type: ignore[no-untyped-call, unused-ignore]
         rows = 1 if rows is None else int(rows)
         counts = ranks.gather(rows)
         before = sum(counts[: ranks.index])

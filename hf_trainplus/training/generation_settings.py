@@ -36,7 +36,7 @@ def generation_settings(trainer: Trainer, model: Any) -> GenerationSettings:
     given = {key: value for key, value in given.items() if value is not None and key not in _LIMITS}
     synced = given.pop("synced_gpus", _is_sharded(trainer))
     config = copy.deepcopy(own)
-    model_inputs = config.update(**given, **_ONE_ANSWER)  # type: ignore[no-untyped-call]
+    model_inputs = config.update(**given, **_ONE_ANSWER)  # type: ignore[no-untyped-call, unused-ignore]
     config.pad_token_id = _pad_id(trainer, config, model)
     if config.stop_strings is not None:
         model_inputs["tokenizer"] = trainer.processing_class
@@ -77,7 +77,7 @@ def _own_config(trainer: Trainer, model: Any) -> GenerationConfig:
     if named is not None and not isinstance(trainer, Seq2SeqTrainer):
         return Seq2SeqTrainer.load_generation_config(named)
     own = getattr(model, "generation_config", None)
-    return own if isinstance(own, GenerationConfig) else GenerationConfig()  # type: ignore[no-untyped-call]
+    return own if isinstance(own, GenerationConfig) else GenerationConfig()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _pad_id(trainer: Trainer, config: GenerationConfig, model: Any) -> int:
@@ -94,4 +94,4 @@ def _pad_id(trainer: Trainer, config: GenerationConfig, model: Any) -> int:
 
 
 def _is_sharded(trainer: Trainer) -> bool:
-    return bool(trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled())  # type: ignore[no-untyped-call]
+    return bool(trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled())  # type: ignore[no-untyped-call, unused-ignore]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
-from transformers.utils import find_labels
+from transformers.utils.generic import find_labels
 
 _INNER = ("get_base_model", "base_model", "module", "_orig_mod", "model", "backbone", "inner", "wrapped")
 _USUAL = ("labels", "label", "label_ids", "start_positions", "end_positions")
@@ -33,7 +33,7 @@ def find_label_names(model: nn.Module) -> list[str]:
         ['labels']
     """
     for module in _outside_in(model):
-        names = find_labels(type(module))
+        names = find_labels(type(module))  # type: ignore[no-untyped-call, unused-ignore]
         if names:
             return list(names)
     return []

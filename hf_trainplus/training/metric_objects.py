@@ -27,7 +27,7 @@ class TrainerMetrics:
     """
 
     def __init__(self, trainer: Trainer, model: Any) -> None:
-        given = trainer.compute_metrics
+        given: Any = trainer.compute_metrics
         self.given = given
         items = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
         config = getattr(model, "config", None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,6 @@ from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
     from transformers import Trainer
-
-M = TypeVar("M", bound=Metric)
 
 LOSSES_NOT_PER_ROW = (
     "the losses of single rows are not known here (they do not reproduce the loss that the trainer computes), so each "
@@ -120,8 +118,9 @@ class EvaluationRunner:
         with ExitStack() as stack:
             stack.enter_context(upstream.local_loss(trainer))
             model.eval()
-            if callable(getattr(trainer.optimizer, "eval", None)):
-                trainer.optimizer.eval()
+            to_eval = getattr(trainer.optimizer, "eval", None)  # schedule-free optimizers have it
+            if callable(to_eval):
+                to_eval()
             if isinstance(request.loader, EvaluationSource):
                 stack.enter_context(upstream.active_evaluation_loader(trainer))
             trainer.callback_handler.eval_dataloader = request.loader
@@ -165,9 +164,9 @@ class EvaluationRunner:
             self._metrics = TrainerMetrics(self.trainer, model)
         return self._metrics
 
-    def own_metrics(self, kind: type[M]) -> list[M]:
-        """Return the trainer's metric objects of a kind."""
-        return [metric for metric in self.metrics_of(self.trainer.model).own if isinstance(metric, kind)]
+    def own_metrics(self) -> list[Metric]:
+        """Return the trainer's metric objects."""
+        return list(self.metrics_of(self.trainer.model).own)
 
     def _choose_batches(
         self, request: Request, kind: LossKind | None, ranks: Ranks, loop: EvaluationLoop
@@ -252,7 +251,7 @@ class EvaluationRunner:
         trainer.control = trainer.callback_handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
 
     def _collector(self, request: Request) -> RowCollector:
-        dataset = getattr(request.loader, "dataset", None)
+        dataset: Any = getattr(request.loader, "dataset", None)
         total = len(dataset) if hasattr(dataset, "__len__") else None
         return RowCollector(None if request.predicting else spool_folder_from_environment(), total)
 

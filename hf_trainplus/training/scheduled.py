@@ -11,11 +11,11 @@ import torch
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.decisions.racing.saved import read_state, write_state
 from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.decisions.subset import Subset, representative_subset
 from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
-from hf_trainplus.training.racing.state_file import read_state, write_state
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.runner import EvaluationRunner, Request
 from hf_trainplus.training.source import EvaluationSource
@@ -174,6 +174,7 @@ class ScheduledEvaluations:
                 prefix: {"indices": subset.indices, "weights": subset.weights, "strata": subset.strata}
                 for prefix, subset in self._subsets.items()
             }
+            os.makedirs(checkpoint_dir, exist_ok=True)
             write_state(os.path.join(checkpoint_dir, SUBSET_FILE), drawn)
 
     def tidy(self, run_dir: str) -> None:
@@ -201,14 +202,15 @@ class ScheduledEvaluations:
     def _evaluate_the_best(self, request: Request, prefix: str) -> dict[str, Any]:
         """Evaluate the best checkpoint on all rows; the live weights stay unless the best is to be loaded."""
         trainer = self._trainer
+        model = cast("torch.nn.Module", trainer.model)
         live: dict[str, torch.Tensor] = {}
         if not self._args.load_best_model_at_end:
-            live = {name: value.detach().clone() for name, value in changing_tensors(trainer.model).items()}
+            live = {name: value.detach().clone() for name, value in changing_tensors(model).items()}
         upstream.load_best_model(trainer)
         try:
             return dict(cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics))
         finally:
             with torch.no_grad():
-                for name, value in changing_tensors(trainer.model).items():
+                for name, value in changing_tensors(model).items():
                     if name in live:
                         value.copy_(live[name])

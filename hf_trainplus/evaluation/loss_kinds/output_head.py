@@ -75,7 +75,7 @@ def find_linear_head(model: PreTrainedModel) -> nn.Linear | None:
     Quantized layers, adapters on the head and replaced ``forward`` methods are none. FSDP gives the layer a subclass
     that changes no arithmetic, which counts as plain.
     """
-    head: object = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    head: object = model.get_output_embeddings()  # type: ignore[no-untyped-call, unused-ignore]
     if not isinstance(head, nn.Linear) or type(head).forward is not nn.Linear.forward or "forward" in vars(head):
         return None
     return head if head.weight.is_floating_point() else None

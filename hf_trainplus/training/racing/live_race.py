@@ -14,13 +14,12 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.estimators.quantiles import critical_value
-from hf_trainplus.decisions.race import RaceConfig
+from hf_trainplus.decisions.race import Race, RaceConfig, read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
-from hf_trainplus.evaluation.metrics.base import Metric
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
-from hf_trainplus.training.racing import state_file, weights
+from hf_trainplus.training.racing import weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
 
 BEST_FOLDER = "best-checkpoint"
+STATE_FILE = "trainplus_race.npz"
 
 
 class LiveRace:
@@ -118,7 +118,7 @@ class LiveRace:
         collected = self._runner.metrics_of(self._trainer.model).collected and not request.loss_only
         winner = observed.verdict.best
         if (needs_rows or collected) and self._weights is not None and winner in self._weights.steps:
-            with self._weights.loaded(cast("int", winner)):
+            with self._weights.loaded(winner):
                 return cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics)
         return cast("dict[str, Any]", self._logged(observed, request, prefix).metrics)
 
@@ -151,7 +151,7 @@ class LiveRace:
         if self._args.should_save:
             steps = [] if self._weights is None else self._weights.steps
             weights.write_references(checkpoint_dir, steps)
-            state_file.write_state(os.path.join(checkpoint_dir, state_file.FILE), self._state(steps))
+            write_state(os.path.join(checkpoint_dir, STATE_FILE), self._state(steps))
 
     def tidy(self, run_dir: str) -> None:
         """Delete candidates that no checkpoint names any more."""
@@ -159,20 +159,19 @@ class LiveRace:
             self._weights.remove_unreferenced(weights.referenced_candidates(run_dir))
 
     def _state(self, steps: list[int]) -> dict[str, Any]:
-        session = cast("RaceSession", self.session)
-        return {"race": session.race.state_dict(), "full": session.race.config.full, "candidates": steps}
+        return {"race": cast("RaceSession", self.session).race.state_dict(), "candidates": np.asarray(steps)}
 
     def _take_up(self) -> None:
         """Go on with the race of the checkpoint that the run was resumed from."""
-        path = os.path.join(self._resume_from or "", state_file.FILE)
+        path = os.path.join(self._resume_from or "", STATE_FILE)
         session = cast("RaceSession", self.session)
         if self._resume_from is None or not os.path.isfile(path):
             return
-        state = state_file.read_state(path)
-        session.take_up(state["race"], full=state["full"])
+        state = read_state(path)
+        session.race.load_state_dict(state["race"])
         session.log.rewind(self._resumed_step())
         if self._weights is not None:
-            self._weights.restore(list(state["candidates"]))
+            self._weights.restore([int(step) for step in state["candidates"]])
 
     def _resumed_step(self) -> int:
         return int(str(self._resume_from).rstrip(os.sep).rsplit("-", 1)[1])
@@ -184,29 +183,27 @@ class LiveRace:
         if reason is not None:
             return reason
         greater = bool(args.greater_is_better) if args.metric_for_best_model else False
-        objects = self._runner.own_metrics(Metric)
+        objects = self._runner.own_metrics()
         metric = race_metric(self._watched_name(), objects, greater_is_better=greater, rows=len(dataset))
         if isinstance(metric, NotRaced):
             return metric.reason
         self._weights = self._candidate_weights()
-        return RaceSession(
+        race = Race(
             metric,
             len(dataset),
             self._config(),
-            LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights),
-            DecisionLog(str(args.output_dir), writes=args.should_save),
-            limits=self.limits,
-            say=self._runner.say_once,
             labels=_label_codes(dataset),
+            fingerprint=getattr(dataset, "_fingerprint", None),
             environment=self._environment(),
         )
+        driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights)
+        log = DecisionLog(str(args.output_dir), writes=args.should_save)
+        return RaceSession(race, driver, log, self._runner.say_once)
 
     def _why_not(self, request: Request) -> str | None:
         trainer, dataset = self._trainer, request.loader.dataset
         if not hasattr(dataset, "__len__"):
             return "a stream's rows have no stable positions"
-        if len(dataset) < self.limits.min_rows:
-            return f"the set has {len(dataset)} rows, under {self.limits.min_rows} a race saves nothing"
         if trainer.args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
             return "the learning rate follows every value of the metric"
         if trainer.state.is_hyper_param_search:
@@ -237,6 +234,8 @@ class LiveRace:
             tolerance=args.eval_tolerance,
             reload=self._weights is not None,
             chunk=args.eval_batch_size * args.world_size,
+            least_rows=self.limits.min_rows,
+            least_seconds=self.limits.min_seconds,
             seed=int(args.seed if args.data_seed is None else args.data_seed),
         )
 

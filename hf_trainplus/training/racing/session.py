@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hf_trainplus.decisions.race import Race, RaceConfig, RaceMetric, RaceVerdict, drive
+from hf_trainplus.decisions.race import Race, RaceVerdict, drive
 from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training.racing.audit import DecisionLog
@@ -48,68 +48,31 @@ class Observed:
 
 
 class RaceSession:
-    """Runs a race with a driver, keeps its audit, and goes to full evaluation by itself where racing cannot help.
+    """Runs a race with a driver, keeps its audit, and says once why every row is evaluated where it is.
 
     Args:
-        metric: what is compared.
-        rows: number of rows of the evaluation set.
-        config: bounds, patience, tolerance.
+        race: the race, new or taken up.
         driver: evaluates, keeps and loads.
         log: where comparisons are written.
-        limits: when a race is not worth it.
         say: told once why every row is evaluated.
-        labels: (N,) group of each row, or None.
-        environment: repeated in every audit record.
     """
 
     def __init__(
-        self,
-        metric: RaceMetric,
-        rows: int,
-        config: RaceConfig,
-        driver: LiveDriver,
-        log: DecisionLog,
-        *,
-        limits: RaceLimits = RaceLimits(),
-        say: Callable[[str], None] = lambda message: None,
-        labels: Int64Array | None = None,
-        environment: Mapping[str, str] | None = None,
+        self, race: Race, driver: LiveDriver, log: DecisionLog, say: Callable[[str], None] = lambda message: None
     ) -> None:
-        self._metric = metric
-        self._rows = rows
-        self._labels = labels
-        self._environment = dict(environment or {})
-        self._driver = driver
+        self.race = race
         self.log = log
-        self._limits = limits
-        self._say = say
-        self.race = self._new_race(config)
         self.last_step: int | None = None
-
-    def _new_race(self, config: RaceConfig) -> Race:
-        return Race(self._metric, self._rows, config, labels=self._labels, environment=self._environment)
+        self._driver = driver
+        self._say = say
 
     def observe(self, step: int, position: float | None = None) -> Observed:
         """Enter the live weights as the checkpoint of ``step``."""
         self.last_step = step
         verdict = self._drive(self.race.observe(step, position=position))
-        if self.race.state.observations == 1 and not self.race.config.full and self._is_short(step):
-            self.race = self._new_race(replace(self.race.config, full=True))
-            verdict = self._drive(self.race.observe(step, position=position))
         observed = self._observed(step, verdict)
         self._driver.forget_except(verdict.candidates)
         return observed
-
-    def take_up(self, state: Any, *, full: bool) -> None:
-        """Go on from the state of a checkpoint.
-
-        Args:
-            state: what ``Race.state_dict`` returned.
-            full: whether that race had gone to full evaluation.
-        """
-        if full and not self.race.config.full:
-            self.race = self._new_race(replace(self.race.config, full=True))
-        self.race.load_state_dict(state)
 
     def finish(self, live: int | None) -> Observed | None:
         """Settle what is open and read the winner fully; None when nothing was ever observed or nothing is finite.
@@ -125,28 +88,18 @@ class RaceSession:
     def _drive(self, steps: Any) -> RaceVerdict:
         verdict: RaceVerdict = drive(steps, self._driver)
         self.log.add(record.to_dict() for record in verdict.records)
+        if self.race.state.full_reason is not None:
+            self._say(f"eval_mode='race' evaluates every row here: {self.race.state.full_reason}")
+        elif verdict.reason is not None:
+            self._say(verdict.reason)
         return verdict
-
-    def _is_short(self, step: int) -> bool:
-        """Say whether a full evaluation takes too little time to race, by the rows evaluated so far."""
-        known = self._driver.known(step)
-        if known is None or not len(known):
-            return False
-        seconds = self._driver.seconds / len(known) * self._rows
-        if seconds >= self._limits.min_seconds:
-            return False
-        self._say(
-            f"eval_mode='race' evaluates every row here: a full evaluation takes about {seconds:.1f} s, under "
-            f"{self._limits.min_seconds:g} s there is nothing worth saving"
-        )
-        return True
 
     def _observed(self, step: int, verdict: RaceVerdict) -> Observed:
         known = self._driver.known(step)
         if known is None:
             known = ExampleResults(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         known = known.in_dataset_order()
-        subset = None if len(known) == self._rows else self._subset(known.index)
+        subset = None if len(known) == self.race.state.size else self._subset(known.index)
         seconds, self._driver.seconds = self._driver.seconds, 0.0
         return Observed(verdict, known, subset, seconds, self.race.cost)
 
