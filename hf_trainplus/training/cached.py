@@ -72,8 +72,7 @@ class CachedEvaluations:
         identity = self._agreed(ranks.gather(mine))
         if identity is None or model is None:
             return None
-        found = self._read(self._cache(folder), identity, request) if ranks.index == 0 else None
-        output = ranks.from_first(found)
+        output = ranks.from_first(self._read(self._cache(folder), identity, request) if ranks.index == 0 else None)
         if output is None:
             self._open = _Open(request, identity, model)
             return None
@@ -96,10 +95,8 @@ class CachedEvaluations:
         try:
             for identity in self._identities.after(opened.identity, opened.request, opened.model):
                 self._cache(folder).store(identity, results, summary)
-        except UnknownIdentityError as error:
-            self._say(str(error))
-        except OSError as error:
-            self._say(f"{folder} cannot be written ({error})")
+        except Exception as error:  # what was evaluated is logged, kept or not
+            self._say(f"{folder} could not be written ({error!r})")
 
     def _cache(self, folder: str) -> ResultCache:
         return ResultCache(folder, warn=self._runner.say_once)
@@ -154,6 +151,13 @@ class CachedEvaluations:
         return first
 
     def _read(self, cache: ResultCache, identity: Identity, request: Request) -> LoopOutput | None:
+        try:
+            return self._known(cache, identity, request)
+        except Exception as error:  # an evaluation can be run whatever lies in a folder
+            self._say(f"{cache.folder} could not be read ({error!r})")
+            return None
+
+    def _known(self, cache: ResultCache, identity: Identity, request: Request) -> LoopOutput | None:
         entry = cache.read(identity)
         ids = _ids(request)
         results = None if entry is None else entry.rows(ids)

@@ -11,6 +11,7 @@ from transformers import HfArgumentParser
 
 from hf_trainplus import PlusTrainingArguments, load_metric
 from hf_trainplus.evaluation.cache import ResultCache
+from hf_trainplus.evaluation.loop import EvaluationLeft
 from hf_trainplus.identity import Identity
 from hf_trainplus.training.cached import FOLDER, cache_folder, plain_metrics
 from tests.support import tiny
@@ -223,7 +224,26 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path, logs):
     trainer = make(tmp_path)
     assert [evaluated(trainer)[1] for _ in range(2)] == [True, True]
     assert len(logs.about_the_cache) == 1
-    assert "cannot be written" in logs.about_the_cache[0]
+    assert "could not be written" in logs.about_the_cache[0]
+
+
+@pytest.mark.parametrize("method", ["read", "store"])
+def test_a_failure_of_the_cache_itself_stops_nothing(tmp_path, logs, monkeypatch, method):
+    def fail(*args):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(ResultCache, method, fail)
+    trainer = make(tmp_path)
+    assert [evaluated(trainer)[1] for _ in range(2)] == [True, True]
+    assert any("RuntimeError('broken')" in message for message in logs.about_the_cache)
+
+
+def test_an_evaluation_that_is_left_keeps_nothing(tmp_path):
+    trainer = make(tmp_path, per_device_eval_batch_size=2)
+    trainer._runner.should_leave = lambda: trainer.counter.batches == 2
+    with pytest.raises(EvaluationLeft, match="left after 2 batches"):
+        trainer.evaluate()
+    assert files(tmp_path) == []
 
 
 def test_the_folder_follows_from_the_output_folder(tmp_path):

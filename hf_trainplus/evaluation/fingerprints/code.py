@@ -6,12 +6,11 @@ import builtins
 import dis
 import importlib.util
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from hf_trainplus.evaluation.fingerprints.libraries import library_of
+from hf_trainplus.evaluation.fingerprints.libraries import loaded_module
 from hf_trainplus.identity import UnknownIdentityError
 
 _MODULES = """os sys random secrets time datetime pathlib io socket subprocess uuid tempfile shutil glob urllib http
@@ -171,12 +170,9 @@ def _resolved(name: str, value: Any, chain: list[str], strict: bool) -> Use:
 def _imported(function: FunctionType, name: str, level: Any, wanted: Any, strict: bool) -> Iterator[Use]:
     if level:
         name = importlib.util.resolve_name("." * level + name, function.__globals__.get("__package__") or "")
-    module = sys.modules.get(name)
+    module = loaded_module(name)
     if module is None:
-        if library_of(name) is None:
-            raise UnknownIdentityError(f"it imports {name}, which is not loaded yet")
-        yield Use(name, NOTHING)
-        return
+        raise UnknownIdentityError(f"it imports {name}, which is not loaded yet")
     if strict:
         check_home(name, module)
     if not wanted:

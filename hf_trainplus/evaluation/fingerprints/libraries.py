@@ -6,8 +6,10 @@ import site
 import sys
 import sysconfig
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import hf_trainplus
 from hf_trainplus.identity import Digest
@@ -35,11 +37,34 @@ def library_of(module_name: str) -> str | None:
     return _installed(top) if top in sys.modules else None
 
 
+def loaded_module(name: str) -> ModuleType | None:
+    """Return a module that is loaded, and load one of a library; None for anybody's own that is not loaded.
+
+    Example:
+        >>> loaded_module("json.decoder").__name__, loaded_module("nobody_has_this") is None
+        ('json.decoder', True)
+    """
+    if name in sys.modules:
+        return sys.modules[name]
+    top = name.partition(".")[0]
+    spec = find_spec(top)
+    if spec is None or not (top in sys.stdlib_module_names or _is_installed(spec.origin)):
+        return None
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def _is_installed(file: str | None) -> bool:
+    return file is not None and any(Path(file).is_relative_to(folder) for folder in _library_folders())
+
+
 @cache
 def _installed(top: str) -> str | None:
     module = sys.modules[top]
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
-    if file is None or not any(Path(file).is_relative_to(folder) for folder in _library_folders()):
+    if file is None or not _is_installed(file):
         return None
     version = getattr(module, "__version__", None) or _version_of_distribution(top)
     if version is None:

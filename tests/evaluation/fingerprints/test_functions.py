@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import sys
 import time
 from datetime import datetime
 
@@ -211,6 +212,27 @@ def test_imports_inside_a_function_are_seen():
 
     assert of(one) != of(two)
     assert [use.value for use in uses_of(one)] == [accuracy_score]
+
+
+def test_a_library_is_loaded_to_see_what_is_imported_and_a_module_of_ones_own_is_not(tmp_path, monkeypatch):
+    (tmp_path / "my_unloaded.py").write_text("raise RuntimeError('loaded')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+
+    def of_a_library(p):
+        from colorsys import hsv_to_rgb
+
+        return hsv_to_rgb(*p)
+
+    def of_ones_own(p):
+        import my_unloaded
+
+        return my_unloaded.score(p)
+
+    assert of(of_a_library) == of(of_a_library)
+    assert "colorsys" in sys.modules
+    with pytest.raises(UnknownIdentityError, match="in .*of_ones_own, it imports my_unloaded, which is not loaded yet"):
+        of(of_ones_own)
 
 
 COUNT = 0
