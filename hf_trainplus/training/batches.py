@@ -163,7 +163,7 @@ def loader_settings(trainer: Trainer) -> LoaderSettings:
 
 def stream_loader(trainer: Trainer, stream: Any, collate: Any, ranks: Ranks, limit: int | None) -> StreamLoader:
     """Return a loader of a stream that shares its rows between ranks as the arguments want it."""
-    dispatched = trainer.args.accelerator_config.dispatch_batches is not False
+    dispatched = cast("Any", trainer.args.accelerator_config).dispatch_batches is not False
     return StreamLoader(
         stream,
         collate,
