@@ -28,7 +28,6 @@ PRIVATE_MEMBERS = {
     "_determine_best_metric": "5.0",
     "_save_checkpoint": "5.0",
     "_load_best_model": "5.0",
-    "_maybe_log_save_evaluate": "5.0",
     "_wrap_model": "5.0",
     "_remove_unused_columns": "5.0",
     "_get_collator_with_removed_columns": "5.0",

@@ -113,7 +113,7 @@ def test_every_comparison_can_be_audited(tmp_path):
     ("options", "reason"),
     [
         ({"limits": RaceLimits(min_rows=1000)}, "400 rows"),
-        ({"limits": RaceLimits(min_rows=100, min_seconds=1e6)}, "nothing worth saving"),
+        ({"limits": RaceLimits(min_rows=100, min_seconds=1e6)}, "too short for a race"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "learning rate follows"),
     ],
 )
