@@ -7,6 +7,7 @@ from datasets import Dataset
 
 from hf_trainplus import PlusTrainer
 from hf_trainplus.training.generation_rows import drawn_rows
+from hf_trainplus.training.racing.session import RaceLimits
 from tests.support import tiny
 from tests.support.counting_model import counting_rows
 from tests.support.generation import ENDS, Recorder, counting, exact_match
@@ -136,3 +137,30 @@ def test_no_limit_is_said_once(tmp_path, caplog):
     trainer.evaluate()
     trainer.evaluate()
     assert len([record for record in caplog.records if "20 new tokens" in record.message]) == 1
+
+
+# ---- a race ----
+def raced(folder, watched, **options):
+    rows = counting_rows([3 + k % 15 for k in range(120)], wrong=range(0, 120, 7))
+    arguments = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "eval_mode": "race", "learning_rate": 0.5}
+    arguments |= {"generation_eval_size": 5, "metric_for_best_model": watched, "greater_is_better": watched != "loss"}
+    trainer = counting(folder, exact_match(), rows, **{**arguments, **options})
+    trainer._scheduled.race.limits = RaceLimits(min_rows=100, min_seconds=0.0)
+    trainer.train()
+    return trainer
+
+
+def test_a_race_of_the_loss_generates_beside_it(tmp_path):
+    trainer = raced(tmp_path, "loss")
+    assert trainer._scheduled.racing
+    assert logged(trainer, "eval_race_cost")[:3] == [1, 2, 3]
+    assert logged(trainer, "eval_exact_match")[:3] == [1, 2, 3]
+    entries = [entry for entry in trainer.state.log_history if "eval_exact_match" in entry]
+    assert {entry["eval_generation_examples"] for entry in entries} == {5}
+
+
+def test_a_generated_metric_is_not_raced(tmp_path, caplog):
+    trainer = raced(tmp_path, "exact_match")
+    assert not trainer._scheduled.racing
+    assert "a race generates none" in caplog.text
+    assert logged(trainer, "eval_exact_match") == [1, 2, 3]
