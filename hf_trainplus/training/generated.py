@@ -16,8 +16,9 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.subset import Subset
+from hf_trainplus.evaluation.generate_batch import GenerationSettings
 from hf_trainplus.evaluation.generated_ids import FilledIds
-from hf_trainplus.evaluation.generation import GenerationLoop, GenerationOutput, GenerationSettings
+from hf_trainplus.evaluation.generation import GenerationLoop, GenerationOutput
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.memory_backoff import split_batch
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer
@@ -69,7 +70,6 @@ class EvaluationGeneration:
         self._ours = ours
         self._rows: GenerationRows | None = None
         self.left_out = False
-        self.last: GenerationOutput | None = None
 
     @property
     def applies(self) -> bool:
@@ -102,7 +102,7 @@ class EvaluationGeneration:
         settings = self._settings(inner)
         rows = self._chosen(request)
         with _whole_weights(model):
-            output = self.last = self._loop(request, rows, inner, settings)
+            output = self._loop(request, rows, inner, settings)
         return GeneratedMetrics(self._runner, settings.pad_id).added_to(
             found, output, request, prefix, subset=rows.subset, losses=losses
         )

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus.decisions.subset import Subset
-from hf_trainplus.evaluation.generation import GeneratedBatch, GenerationOutput
+from hf_trainplus.evaluation.generate_batch import GeneratedBatch
+from hf_trainplus.evaluation.generation import GenerationOutput
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
 from hf_trainplus.evaluation.metrics.adapters.functions import FunctionMetric

@@ -10,7 +10,7 @@ from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.evaluation.generation import GenerationSettings
+from hf_trainplus.evaluation.generate_batch import GenerationSettings
 
 if TYPE_CHECKING:
     from transformers import Trainer

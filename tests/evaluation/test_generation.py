@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+from hf_trainplus.evaluation.generate_batch import GenerationSettings, generate_batch
 from hf_trainplus.evaluation.generated_ids import FilledIds, mark_generated
-from hf_trainplus.evaluation.generation import GenerationLoop, GenerationSettings, generate_batch
+from hf_trainplus.evaluation.generation import GenerationLoop
 from hf_trainplus.evaluation.loop import EvaluationLeft
 from hf_trainplus.evaluation.metrics import load_metric
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer, as_metric

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from hf_trainplus.evaluation.generation import GenerationLoop, GenerationSettings
+from hf_trainplus.evaluation.generate_batch import GenerationSettings
+from hf_trainplus.evaluation.generation import GenerationLoop
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
 from hf_trainplus.evaluation.windows import LoadedBatch
