@@ -54,8 +54,10 @@ class Costs:
         return replace(self, **{name: least}, times={**self.times, name: times + 1})
 
     @property
-    def load_rows(self) -> int:
-        """Rows that could be read in the time of one load; 0 while not measured."""
+    def load_rows(self) -> int | None:
+        """Rows that could be read in the time of one load; None while not measured."""
+        if self.row_seconds is None or self.load_seconds is None:
+            return None
         return self._as_rows(self.load_seconds)
 
     @property
@@ -65,7 +67,7 @@ class Costs:
             return None
         return self._as_rows(self.save_seconds + self.load_seconds)
 
-    def _as_rows(self, seconds: float | None) -> int:
-        if not seconds or not self.row_seconds:
+    def _as_rows(self, seconds: float) -> int:
+        if not self.row_seconds:
             return 0
         return int(2 ** round(log2(max(seconds / self.row_seconds, 0.5))))

@@ -193,13 +193,23 @@ class Course:
             other = plan.second if plan.first == state.anchor else plan.first
             yield from self.deepen(other, self._towards(plan, other))
         else:
+            depth = self._stage(plan)
             for checkpoint in (plan.first, plan.second):
-                yield from self.read(checkpoint, plan.depth)
+                yield from self.read(checkpoint, depth)
             self.sweep(plan.first)
             self.sweep(plan.second)
         full = [checkpoint for checkpoint in state.open if state.full(checkpoint)]
         if full and state.anchor not in state.open:
             yield from self.anchor_on(full[0])
+
+    def _stage(self, plan: Plan) -> int:
+        """Depth to read to before looking again: one look where one checkpoint is read, two where both are loaded."""
+        state = self.state
+        depths = sorted((state.depth[plan.first], state.depth[plan.second]))
+        following = self.planner.next_depth(state, depths[0])
+        if depths[1] <= depths[0]:
+            following = self.planner.next_depth(state, following)
+        return min(following, plan.depth)
 
     def _towards(self, plan: Plan, checkpoint: int) -> int:
         depth = self.state.depth[checkpoint]
@@ -211,12 +221,20 @@ class Course:
         if isinstance(metric, OpaqueMetric) or checkpoint == state.anchor:
             return
         state.anchor, state.spent = checkpoint, 0
+        yield from self.start_anew()
+
+    def start_anew(self) -> Steps:
+        """Draw a design from the anchor and what moved; partly read checkpoints start on it with its first look.
+
+        Rows read before stay known, so that a checkpoint is charged only for those that are new to it.
+        """
+        state = self.state
         self.redraw()
-        for other in sorted(state.open, key=lambda key: key != self.live):
-            if not state.full(other):
-                state.depth[other] = 0
-        for other in sorted(state.open, key=lambda key: key != self.live):
-            if other in state.open and not state.full(other):
+        partly = sorted((key for key in state.open if not state.full(key)), key=lambda key: key != self.live)
+        for other in partly:
+            state.depth[other] = 0
+        for other in partly:
+            if other in state.open:
                 yield from self.deepen(other, int(self.judge.looks[0]))
 
     def redraw(self) -> None:

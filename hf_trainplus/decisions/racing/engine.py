@@ -208,11 +208,13 @@ class Race:
             state.full_reason = short_reason(self.config, state)
         most = 1 if state.full_reason else self.config.max_candidates
         yield from course.resolve(lambda: len(state.open) <= most)
-        if len(state.open) == 1 and state.full(state.open[0]):
-            if state.anchor == state.open[0] and not state.full_reason:
-                course.redraw()
-            else:
-                yield from course.anchor_on(state.open[0])
+        alone = state.open[0] if len(state.open) == 1 else None
+        if state.full_reason or not state.open:
+            return
+        if alone is not None and state.full(alone) and alone != state.anchor:
+            yield from course.anchor_on(alone)
+        elif alone is not None and alone == state.anchor:
+            course.redraw()
 
     def _settle(self) -> Operation:
         yield from self._course.resolve(lambda: len(self.candidates) <= 1)

@@ -54,6 +54,7 @@ class Judge:
         self.config = config
         self.looks = looks
         self._known: dict[tuple[object, ...], PairedDifference] = {}
+        self._full_set_se: tuple[tuple[int, ...], float] = ((-1,), 0.0)
         self._covariates: tuple[tuple[int, ...], tuple[Float64Array, Float64Array] | None] = ((), None)
 
     @property
@@ -100,19 +101,29 @@ class Judge:
         if self.config.tolerance == 0:
             return 0.0
         debts = [item.debt for item in state.candidates if item.checkpoint in (older, newer)]
-        return max(self.config.tolerance * full_set_se(state, self.metric) - max(debts, default=0.0), 0.0)
+        key = tuple(state.references)
+        if self._full_set_se[0] != key:
+            self._full_set_se = (key, full_set_se(state, self.metric))
+        return max(self.config.tolerance * self._full_set_se[1] - max(debts, default=0.0), 0.0)
 
-    def difference(self, state: RaceState, older: int, newer: int) -> PairedDifference:
-        """Estimate how much worse the newer one is, at the depth that both have read."""
+    def difference(self, state: RaceState, older: int, newer: int, *, at: float = 0.0) -> PairedDifference:
+        """Estimate how much worse the newer one is, at the depth that both have read.
+
+        Args:
+            state: holds the rows.
+            older: any checkpoint.
+            newer: any other.
+            at: difference that it is to be told from.
+        """
         depth = min(state.depth[older], state.depth[newer])
-        key = (older, newer, depth, state.full(older), state.full(newer), state.design.number, *state.references)
+        key = (older, newer, at, depth, state.full(older), state.full(newer), state.design.number, *state.references)
         if key not in self._known:
             first, second = state.columns[newer], state.columns[older]
             if isinstance(self.metric, OpaqueMetric):
                 self._known[key] = jackknife_difference(first, second, state.design, depth, self.metric)
             else:
                 known = self._covariates_of(state, self.metric)
-                self._known[key] = paired_difference(first, second, state.design, depth, self.metric, known)
+                self._known[key] = paired_difference(first, second, state.design, depth, self.metric, known, at=at)
         return self._known[key]
 
     def may_judge(self, state: RaceState, depth: int) -> bool:

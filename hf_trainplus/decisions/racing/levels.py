@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,16 +11,26 @@ from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.commands import Answer, Command
 from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.judge import Judge, RaceMetric
+from hf_trainplus.decisions.racing.metrics import ScoreMetric
 from hf_trainplus.decisions.racing.opaque import GROUPS, OpaqueMetric
-from hf_trainplus.decisions.racing.paired import stratified_variance
+from hf_trainplus.decisions.racing.paired import stratified_variance, variance_under_tie
 from hf_trainplus.decisions.racing.records import LevelVerdict
 from hf_trainplus.decisions.racing.state import RaceState
 
 _SMALL, _SMALL_BOUND = 5000, 4.0  # stage decisions on small sets are made at 4 standard errors
 
 
-def level_of(state: RaceState, judge: Judge, checkpoint: int) -> tuple[float, float] | None:
-    """Return ``(value, standard error over the unread rows)``; None when a row is not finite or none was read.
+@dataclass(frozen=True)
+class Level:
+    """Estimate of one checkpoint's metric: value, standard error over the unread rows, and rows that inform it."""
+
+    value: float
+    se: float
+    informed: int
+
+
+def level_of(state: RaceState, judge: Judge, checkpoint: int, *, at: float | None = None) -> Level | None:
+    """Return the level of a checkpoint; None when a row is not finite or none was read.
 
     Where a fully known checkpoint exists, the level is its exact level plus the paired difference to it.
 
@@ -27,18 +38,19 @@ def level_of(state: RaceState, judge: Judge, checkpoint: int) -> tuple[float, fl
         state: holds the rows.
         judge: gives the paired difference.
         checkpoint: what is measured.
+        at: level that it is to be told from; None for display.
     """
     column, metric = state.columns.get(checkpoint), judge.metric
     if column is None or column.nonfinite:
         return None
     if state.full(checkpoint):
-        return exact_value(metric, column), 0.0
-    if state.references:
-        known = state.references[-1]
-        found = judge.difference(state, known, checkpoint)
-        sign = -1.0 if metric.greater_is_better else 1.0
-        return exact_value(metric, state.columns[known]) + sign * found.value, found.se
-    return _sampled(state, metric, column, state.depth[checkpoint])
+        return Level(exact_value(metric, column), 0.0, state.size)
+    if not state.references:
+        return _sampled(state, metric, column, state.depth[checkpoint], at)
+    known = state.references[-1]
+    exact, sign = exact_value(metric, state.columns[known]), -1.0 if metric.greater_is_better else 1.0
+    found = judge.difference(state, known, checkpoint, at=0.0 if at is None else sign * (at - exact))
+    return Level(exact + sign * found.value, found.se, found.discordant)
 
 
 def exact_value(metric: RaceMetric, column: Column) -> float:
@@ -57,20 +69,40 @@ def decide_level(course: Course, checkpoint: int, level: float) -> Generator[Com
         level: in units of the metric.
     """
     state, judge = course.state, course.judge
-    bound = max(judge.bound, _SMALL_BOUND) if state.size < _SMALL else judge.bound
     while not state.full(checkpoint) and not state.columns[checkpoint].nonfinite:
-        found = level_of(state, judge, checkpoint)
-        clear = found is not None and 0 < bound * found[1] < abs(found[0] - level)
-        if clear and judge.may_judge(state, state.depth[checkpoint]):
+        sure = _certain_side(judge.metric, state.columns[checkpoint], level)
+        if sure is not None or _clear(state, judge, checkpoint, level):
             break
         yield from course.deepen(checkpoint, course.planner.next_depth(state, state.depth[checkpoint]))
     found = level_of(state, judge, checkpoint)
-    value, se = found if found is not None else (None, None)
-    better = value is not None and (value >= level if judge.metric.greater_is_better else value <= level)
-    return LevelVerdict(level, better, value, se, state.full(checkpoint))
+    if found is None:
+        return LevelVerdict(level, False, None, None, False)
+    sure = _certain_side(judge.metric, state.columns[checkpoint], level)
+    better = found.value >= level if judge.metric.greater_is_better else found.value <= level
+    return LevelVerdict(level, better if sure is None else sure, found.value, found.se, state.full(checkpoint))
 
 
-def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int) -> tuple[float, float]:
+def _clear(state: RaceState, judge: Judge, checkpoint: int, level: float) -> bool:
+    if not judge.may_judge(state, state.depth[checkpoint]):
+        return False
+    bound = max(judge.bound, _SMALL_BOUND) if state.size < _SMALL else judge.bound
+    found = level_of(state, judge, checkpoint, at=level)
+    enough = found is not None and found.informed >= judge.config.min_discordant and found.se > 0
+    return found is not None and enough and abs(found.value - level) > bound * found.se
+
+
+def _certain_side(metric: RaceMetric, column: Column, level: float) -> bool | None:
+    """Whether a bounded score reaches the level whatever the unread rows hold; None when that is not certain."""
+    if not isinstance(metric, ScoreMetric) or column.full:
+        return None
+    missing, size = len(column.seen) - column.count, len(column.seen)
+    low, high = (column.first_sum + metric.lower * missing) / size, (column.first_sum + metric.upper * missing) / size
+    if metric.greater_is_better:
+        return True if low >= level else False if high < level else None
+    return True if high <= level else False if low > level else None
+
+
+def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int, at: float | None) -> Level:
     design = state.design
     rows, stratum, counts = design.order[:depth], design.ordered_stratum[:depth], design.counts(depth)
     values = column.values[rows]
@@ -78,8 +110,14 @@ def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int) -
         group = np.arange(depth) % GROUPS
         parts = np.array([metric.function(rows[group != g], values[group != g]) for g in range(GROUPS)])
         spread = (1 - depth / design.size) * (GROUPS - 1) / GROUPS * float(((parts - parts.mean()) ** 2).sum())
-        return float(metric.function(rows, values)), float(np.sqrt(spread))
+        return Level(float(metric.function(rows, values)), float(np.sqrt(spread)), depth)
     weight = (design.sizes / design.size / np.maximum(counts, 1))[stratum]
     means = weight @ values
-    variance = stratified_variance(values @ metric.gradient(means), stratum, counts, design)
-    return metric.value(means), float(np.sqrt(variance))
+    value = metric.value(means)
+    linear = values @ metric.gradient(means)
+    variance = (
+        stratified_variance(linear, stratum, counts, design)
+        if at is None
+        else variance_under_tie(linear, value - at, stratum, counts, design)
+    )
+    return Level(value, float(np.sqrt(variance)), depth)

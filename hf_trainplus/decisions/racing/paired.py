@@ -20,6 +20,7 @@ _PRIOR_FLOOR = 0.08
 _PRIOR_ROWS = 3.0
 _RIDGE = 1e-6
 _ROWS_PER_COVARIATE = 10
+_BETWEEN = 0.25
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def paired_difference(
     depth: int,
     metric: AdditiveMetric,
     known: tuple[Float64Array, Float64Array] | None = None,
+    *,
+    at: float = 0.0,
 ) -> PairedDifference:
     """Estimate how much worse ``first`` is than ``second`` from the first ``depth`` rows of the design.
 
@@ -66,6 +69,7 @@ def paired_difference(
         depth: rows of the prefix, 1..N.
         metric: what is compared.
         known: (N, p) covariates known for every row and their (p,) means over all rows, or None.
+        at: difference that the estimate is to be told from, oriented like it; the standard error holds there.
 
     Returns:
         The difference; exact, with ``se`` 0, at ``depth == N``.
@@ -86,7 +90,7 @@ def paired_difference(
     if known is not None and depth > _ROWS_PER_COVARIATE * known[0].shape[1]:
         shift, residual = _adjust(residual, known[0][rows], known[1], weight, stratum, counts, design)
         value += shift
-    variance = variance_under_tie(residual, value, stratum, counts, design)
+    variance = variance_under_tie(residual, value - sign * at, stratum, counts, design)
     return PairedDifference(sign * value, float(np.sqrt(variance)), depth, discordant)
 
 
@@ -114,28 +118,39 @@ def _adjust(
 ) -> tuple[float, Float64Array]:
     """Shift of the stratified mean by regression on ``x``, and the residuals whose spread is the shifted mean's.
 
-    Residuals carry the calibration weights (g-weights) and are enlarged by their leverage, so that an extrapolation
-    to rows unlike those read shows as a large standard error instead of a confident wrong value.
+    Slopes are fitted inside strata and, with less weight, between them: where the rows read of a stratum all look
+    alike, what the other strata show is the only guide to those that were not read. Residuals carry the calibration
+    weights (g-weights) and are enlarged by their leverage, so that an extrapolation to rows unlike those read shows as
+    a large standard error instead of a confident wrong value.
     """
-    centred_x = x - _stratum_means(x, stratum, counts)[stratum]
-    centred = values - _stratum_means(values[:, None], stratum, counts)[stratum, 0]
     unread = 1.0 - counts / np.maximum(design.sizes, 1)
     per_row = ((design.sizes / design.size) ** 2 * unread / np.maximum(counts * (counts - 1.0), 1.0))[stratum]
-    spread = np.sqrt(per_row @ centred_x**2)
+    inside_x, fitted_x = _inside_and_between(x, stratum, counts, per_row)
+    inside, fitted = _inside_and_between(values[:, None], stratum, counts, per_row)
+    spread = np.sqrt(per_row @ fitted_x**2)
     usable = spread > _RIDGE * max(float(spread.max(initial=0.0)), 1e-300)
     if not usable.any():
         return 0.0, values
-    z = centred_x[:, usable] / spread[usable]
+    z = fitted_x[:, usable] / spread[usable]
     gap = (x_means - weight @ x)[usable] / spread[usable]
     weighted = z * per_row[:, None]
-    gram = weighted.T @ z + _RIDGE * np.eye(z.shape[1])
-    inverse = np.linalg.inv(gram)
+    inverse = np.linalg.inv(weighted.T @ z + _RIDGE * np.eye(z.shape[1]))
     influence = weighted @ inverse
-    slope = influence.T @ centred
+    slope = influence.T @ fitted[:, 0]
     leverage = np.minimum((influence * z).sum(axis=1), 0.9)
     calibration = 1.0 + influence @ gap / weight
-    residual = calibration * (centred - z @ slope) / (1.0 - leverage)
+    residual = calibration * (inside[:, 0] - inside_x[:, usable] / spread[usable] @ slope) / (1.0 - leverage)
     return float(gap @ slope), residual
+
+
+def _inside_and_between(
+    x: Float64Array, stratum: Int64Array, counts: Int64Array, per_row: Float64Array
+) -> tuple[Float64Array, Float64Array]:
+    """Deviations from the stratum's mean, and the same plus the damped deviations of the means from each other."""
+    means = _stratum_means(x, stratum, counts)[stratum]
+    centre = per_row @ means / max(float(per_row.sum()), 1e-300)
+    inside = x - means
+    return inside, inside + np.sqrt(_BETWEEN) * (means - centre)
 
 
 def _stratum_means(x: Float64Array, stratum: Int64Array, counts: Int64Array) -> Float64Array:
@@ -146,7 +161,7 @@ def _stratum_means(x: Float64Array, stratum: Int64Array, counts: Int64Array) -> 
 def variance_under_tie(
     values: Float64Array, value: float, stratum: Int64Array, counts: Int64Array, design: Design
 ) -> float:
-    """Variance that the estimate would have if the true difference were zero: its own, tilted towards a tie.
+    """Variance that the estimate would have at the value it is to be told from, such as a tie: its own, tilted there.
 
     Rare rows against the apparent winner that the sample missed make the estimate too sure and its variance too small
     together. To first order of exponential tilting the variance at a tie is ``V + |D| k3 / V``, with ``k3`` the third
@@ -154,7 +169,7 @@ def variance_under_tie(
 
     Args:
         values: (n,) values of the rows read.
-        value: the estimate D, in the orientation of ``values``.
+        value: how far the estimate is from that value, in the orientation of ``values``.
         stratum: (n,) their strata.
         counts: (H,) rows read a stratum.
         design: gives sizes and the expected scale.

@@ -10,6 +10,7 @@ from hf_trainplus.decisions.racing.judge import Judge
 from hf_trainplus.decisions.racing.state import RaceState
 
 _PESSIMISM = 0.5  # standard errors by which an estimated difference is taken to be smaller than it looks
+_LOAD_SHARE = 0.001  # what a load is taken to cost, in rows as a share of N, until one was measured
 _STEP = 0.025  # share of N after which certainty is looked for again; it takes no chance, so it may be often
 
 
@@ -75,10 +76,13 @@ class Planner:
         return min(found, -(-(depth + step) // chunk) * chunk)
 
     def leader(self, state: RaceState) -> int:
-        """Return the open checkpoint with the best estimate against the oldest; the older one of equals."""
-        oldest, *others = state.open
-        gaps = [0.0] + [self.judge.difference(state, oldest, other).value for other in others]
-        return state.open[int(np.argmin(gaps))]
+        """Return the open checkpoint that looks best; the deepest ones meet last, where estimates are sharpest."""
+        found, *others = sorted(state.open, key=lambda checkpoint: (state.depth[checkpoint], checkpoint))
+        for other in others:
+            older, newer = min(found, other), max(found, other)
+            worse = self.judge.difference(state, older, newer).value
+            found = older if worse >= 0 else newer
+        return found
 
     def _bound_depth(self, state: RaceState, older: int, newer: int) -> int:
         size = state.size
@@ -119,8 +123,8 @@ class Planner:
 
     @staticmethod
     def _rows(state: RaceState, checkpoints: tuple[int, ...], depth: int, live: int | None) -> int:
-        rows = 0
-        for checkpoint in checkpoints:
-            missing = max(0, depth - state.depth[checkpoint])
-            rows += missing + (state.costs.load_rows if missing and checkpoint != live else 0)
-        return rows
+        load = state.costs.load_rows
+        if load is None:
+            load = int(_LOAD_SHARE * state.size)
+        missing = [(max(0, depth - state.depth[checkpoint]), checkpoint != live) for checkpoint in checkpoints]
+        return sum(rows + (load if rows and away else 0) for rows, away in missing)

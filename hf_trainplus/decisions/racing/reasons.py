@@ -69,7 +69,8 @@ def tie_advice(state: RaceState, metric: RaceMetric, records: Sequence[Compariso
         for record in records
         if record.basis in ("exact", "certain")
         and record.depth >= _DEEP * record.rows_total
-        and (record.difference is None or abs(record.difference) <= error)
+        and record.regret is not None
+        and record.regret >= -error
     ]
     if not near or error == 0:
         return None

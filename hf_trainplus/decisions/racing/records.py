@@ -31,6 +31,8 @@ class ComparisonRecord:
         z: difference in standard errors; None when not finite.
         bound: |z| that settles a comparison.
         discordant: rows on which the two differ; None when not counted.
+        regret: most that the metric can lose by dropping the loser, in its units, below 0 where the other is better
+            for sure; None while open.
         tolerance: regret allowed, in standard errors of the full-set metric.
         candidates: checkpoints open before the comparison.
         pairs: (checkpoint, row) pairs evaluated so far.
@@ -57,6 +59,7 @@ class ComparisonRecord:
     z: float | None
     bound: float
     discordant: int | None
+    regret: float | None
     tolerance: float
     candidates: tuple[int, ...]
     pairs: int

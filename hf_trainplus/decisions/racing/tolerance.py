@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lgamma, log, log1p
+
 import numpy as np
 
 from hf_trainplus.decisions.racing.columns import Column
@@ -35,8 +37,8 @@ def unseen_regret(
 ) -> float:
     """Upper bound of how much better ``dropped`` can be when hardly any row differs; infinite where none is known.
 
-    With k rows seen in its favour among those read at rate f, at most ``limit(k) / f`` are there, but for one chance
-    in 2,000 (Poisson limit); each is worth the score's range. Needs a score bounded on both sides.
+    With k rows seen in its favour where rows are read at rate f, no more are there than ``unseen_limit(k, f)``, but
+    for one chance in 2,000; each is worth the score's range. Needs a score bounded on both sides.
 
     Args:
         kept: column of the one that stays.
@@ -60,26 +62,40 @@ def unseen_regret(
     if not thin.any():
         return (float(gains.sum()) - losses) / design.size
     slowest = float(rate[thin].min())
-    if slowest <= 0:
-        return float("inf")
-    unseen = poisson_limit(int(np.count_nonzero(gains[thin[stratum]]))) * (1 - slowest) / slowest
-    return (float(gains.sum()) + unseen * (metric.upper - metric.lower) - losses) / design.size
+    seen = int(np.count_nonzero(gains[thin[stratum]]))
+    unseen = (unseen_limit(seen, slowest) - seen) * (metric.upper - metric.lower)
+    return (float(gains.sum()) + unseen - losses) / design.size
 
 
-def poisson_limit(seen: int) -> float:
-    """Mean at which seeing ``seen`` or fewer has a chance of 1 in 2,000.
+def unseen_limit(seen: int, rate: float) -> float:
+    """Number of rows of a kind of which seeing ``seen`` or fewer, at this rate of reading, has a chance of 1 in 2,000.
+
+    The binomial chance is an upper bound of the one without replacement.
 
     Example:
-        >>> round(poisson_limit(0), 2)
-        7.6
+        >>> unseen_limit(0, 0.22), unseen_limit(0, 0.61)
+        (31, 9)
     """
-    low, high = max(float(seen), 1.0), 10.0 + 4.0 * seen
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, seen + 1)))])
-    for _ in range(60):
-        middle = (low + high) / 2
-        terms = np.arange(seen + 1) * np.log(middle) - factorials - middle
-        low, high = (middle, high) if float(np.exp(terms).sum()) > _ALPHA else (low, middle)
+    if rate <= 0:
+        return float("inf")
+    low, high = seen, seen + 1
+    while _chance(seen, high, rate) > _ALPHA:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _chance(seen, middle, rate) > _ALPHA else (low, middle)
     return high
+
+
+def _chance(seen: int, number: int, rate: float) -> float:
+    """Binomial chance of seeing at most ``seen`` of ``number`` rows."""
+    if number <= seen or rate >= 1:
+        return 1.0 if number <= seen else 0.0
+    terms = [
+        lgamma(number + 1) - lgamma(k + 1) - lgamma(number - k + 1) + k * log(rate) + (number - k) * log1p(-rate)
+        for k in range(seen + 1)
+    ]
+    return float(np.exp(terms).sum())
 
 
 def cheaper_tolerance(state: RaceState, metric: AdditiveMetric | OpaqueMetric, share: float = 0.22) -> float | None:
