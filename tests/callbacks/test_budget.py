@@ -1,5 +1,6 @@
 """BudgetCallback under the real Trainer, on an injected clock: where runs end, and what is done there."""
 
+import gc
 import json
 import logging
 import signal
@@ -13,6 +14,14 @@ from hf_trainplus.budget.from_run import read_run
 from hf_trainplus.budget.stops import StopCondition, StopReason
 from hf_trainplus.callbacks.budget import BudgetCallback
 from tests.callbacks.budget_runs import Clock, Linear, Rows, Slow, make_trainer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old_to_collect():
+    """Every train() begins with a full garbage collection, most of which goes over modules imported long ago."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Run:
