@@ -14,8 +14,10 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: demo test lint install clean
 .DEFAULT_GOAL := demo
 
+# Threads that spin at a barrier slow a busy machine down ninefold; DeepSpeed, imported if it is there, warns without a GPU.
 demo: $(STAMP)  ## train a classifier on the docstrings of the installed packages, offline, about two minutes
-	@$(BIN)/python recipes/text_classification.py --output_dir demo-output
+	@DS_ACCELERATOR=cpu OMP_WAIT_POLICY=PASSIVE $(BIN)/python recipes/text_classification.py \
+		--output_dir demo-output --dataloader_pin_memory False
 
 test: $(STAMP)  ## the whole suite with coverage; ends with pytest's closing line
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov=hf_trainplus --cov-report=term:skip-covered $(ARGS)
