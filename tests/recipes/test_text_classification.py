@@ -286,7 +286,7 @@ def test_resuming_a_finished_run_gives_the_same_result(tables, tiny_model, tmp_p
     checkpoint = max((tmp_path / "out").glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
     recipe.main([*words, "--resume_from_checkpoint", str(checkpoint)])
     again = results(tmp_path / "out", "eval")
-    assert math.isclose(again["eval_loss"], first["eval_loss"], abs_tol=1e-9)
+    assert math.isclose(again["eval_loss"], first["eval_loss"], abs_tol=1e-5)  # batches follow a measured limit
 
 
 @needs_shared
