@@ -58,6 +58,8 @@ def arrows(sources: dict[Path, str]) -> set[tuple[str, str]]:
         for name in imported(source):
             root, _, rest = name.partition(".")
             target = rest.partition(".")[0]
+            if target == "__version__":  # a constant of the package itself, which imports no part
+                continue
             if root == "hf_trainplus" and target and target != part_of(path):
                 found.add((part_of(path), target))
     return found

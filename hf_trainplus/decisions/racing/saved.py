@@ -65,6 +65,9 @@ def restore_state(
                 f"the saved race has {name}={saved[name]!r} and this one {value!r}; a race goes on only over the same "
                 "evaluation set and metric: restore them, or start anew without the saved state."
             )
+    plain: dict[str, Any] = {
+        name: list(saved[name]) if isinstance(saved[name], list) else saved[name] for name in _PLAIN
+    }
     return RaceState(
         design=Design.from_state(saved["design"]),
         past=Volatility(**{name: np.array(array) for name, array in saved["past"].items()}),
@@ -72,7 +75,7 @@ def restore_state(
         columns={int(key): Column.from_state(size, column) for key, column in saved["columns"].items()},
         depth={int(key): int(depth) for key, depth in saved["depth"].items()},
         costs=Costs(**saved["costs"]),
-        **{name: list(saved[name]) if isinstance(saved[name], list) else saved[name] for name in _PLAIN},
+        **plain,
     )
 
 
