@@ -66,6 +66,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None
+        self.stop_requested = False
         draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
         add_asked_callbacks(self)
@@ -76,9 +77,12 @@ class PlusTrainer(upstream.UpstreamTrainer):
     @cached_property
     def _runner(self) -> EvaluationRunner:
         """Made, with all that it imports, when something is evaluated for the first time."""
+        from hf_trainplus.training.leaving import urgent_stop_seen
         from hf_trainplus.training.runner import EvaluationRunner
 
-        return EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
+        runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
+        runner.should_leave = lambda: self.is_in_train and urgent_stop_seen(self)
+        return runner
 
     @cached_property
     def _scheduled(self) -> ScheduledEvaluations:
@@ -150,6 +154,14 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def _own_loaders(self) -> AbstractContextManager[None]:
         return construction.flag(self, "_inside_evaluate")
 
+    def request_stop(self) -> None:
+        """Leave a running evaluation between two batches, report nothing of it, save, and end the training.
+
+        One rank is enough. The checkpoint is marked, so that a resumed run makes the evaluation first. While no
+        evaluation runs it does nothing until the next one; ``BudgetCallback`` ends a run at a step.
+        """
+        self.stop_requested = True
+
     # ---- hooks into upstream's training loop ----
     def plus_evaluate(self, run: Any) -> dict[str, float]:
         """Evaluate at a step of the run; an evaluation that fails never costs the training."""
@@ -159,9 +171,20 @@ class PlusTrainer(upstream.UpstreamTrainer):
             if not self._runner.generation.left_out:
                 best.require_metric(self.args, metrics, self.label_names)
         except Exception as error:
-            self._evaluation_failed(error)
+            if type(error).__name__ == "EvaluationLeft":
+                self._evaluation_left(error)
+            else:
+                self._evaluation_failed(error)
             return {}
         return metrics
+
+    def _evaluation_left(self, error: Exception) -> None:
+        self.stop_requested = True
+        folder = upstream.save_checkpoint(self)
+        if self.args.should_save:
+            pending.mark_pending(folder, self.state.global_step, error)
+        self.control.should_save = self.control.should_evaluate = False
+        self.control.should_training_stop = True
 
     def _evaluation_failed(self, error: Exception) -> None:
         step = self.state.global_step
@@ -196,7 +219,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def plus_training_ends(self, run_dir: str) -> None:
         """Name the best of a race, evaluate the winner on all rows, and log it."""
-        if not self._schedules:
+        if not self._schedules or self.stop_requested:
             return
         with preserve_rng(), preserve_mode(self), self._own_loaders():
             metrics = self._scheduled.finish(run_dir)
@@ -219,7 +242,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Restore what the strict file spelled out, and evaluate a step whose evaluation is still to be done."""
         strict_state.restore_state(self.state)
-        self._resumed_from = resume_from_checkpoint
+        self._resumed_from, self.stop_requested = resume_from_checkpoint, False
         if self._schedules:
             self._scheduled.begin(resume_from_checkpoint)
         if resume_from_checkpoint is None:

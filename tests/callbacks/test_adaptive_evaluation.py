@@ -15,16 +15,23 @@ FLAT = [5.0] * 40
 
 
 def test_intervals_grow_while_flat_and_shrink_while_improving(tmp_path):
-    flat = run(tmp_path / "a", FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30)
-    assert evaluated(flat) == [1, 3, 7, 15, 23, 30]
-    falling = run(tmp_path / "b", FALLING, AdaptiveEvaluationCallback(1, 8), max_steps=10)
+    flat = run(tmp_path / "a", FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30, save_strategy="no")
+    assert evaluated(flat) == [1, 2, 4, 8, 16, 24, 30]
+    falling = run(tmp_path / "b", FALLING, AdaptiveEvaluationCallback(1, 8), max_steps=10, save_strategy="no")
     assert evaluated(falling) == list(range(1, 11))
 
 
 def test_it_needs_no_eval_strategy_and_keeps_the_grid_away(tmp_path):
     for strategy in ("no", "steps", "epoch"):
-        trainer = run(tmp_path / strategy, FLAT, AdaptiveEvaluationCallback(4, 8), max_steps=20, eval_strategy=strategy)
-        assert evaluated(trainer) == [4, 12, 20]
+        trainer = run(
+            tmp_path / strategy,
+            FLAT,
+            AdaptiveEvaluationCallback(4, 8),
+            max_steps=20,
+            eval_strategy=strategy,
+            save_strategy="no",
+        )
+        assert evaluated(trainer) == [4, 8, 16, 20]
 
 
 def test_a_stop_is_always_evaluated(tmp_path):
@@ -32,20 +39,20 @@ def test_a_stop_is_always_evaluated(tmp_path):
         def on_step_end(self, args, state, control, **kwargs):
             control.should_training_stop = control.should_training_stop or state.global_step == 6
 
-    trainer = run(tmp_path, FLAT, StopAt(), AdaptiveEvaluationCallback(4, 8), max_steps=20)
+    trainer = run(tmp_path, FLAT, StopAt(), AdaptiveEvaluationCallback(4, 8), max_steps=20, save_strategy="no")
     assert evaluated(trainer) == [4, 6]
 
 
 def test_the_delay_is_honoured(tmp_path):
-    trainer = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 2), max_steps=12, eval_delay=7)
+    trainer = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 2), max_steps=12, eval_delay=7, save_strategy="no")
     assert evaluated(trainer)[0] == 7
 
 
 def test_a_resumed_run_goes_on_to_the_same_step(tmp_path):
-    whole = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30)
+    whole = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=18)
     for step in (5, 7, 16):
         resumed = run(
-            tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=30, resume=str(tmp_path / f"checkpoint-{step}")
+            tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), max_steps=18, resume=str(tmp_path / f"checkpoint-{step}")
         )
         assert evaluated(resumed) == evaluated(whole)
 
@@ -63,7 +70,7 @@ def test_a_time_share_caps_evaluation(tmp_path):
             seconds[0] += 1.0
 
     callback = AdaptiveEvaluationCallback(1, 4, time_share=0.5, clock=lambda: seconds[0])
-    trainer = run(tmp_path, FALLING, Tick(), callback, max_steps=35, trainer_class=Slow)
+    trainer = run(tmp_path, FALLING, Tick(), callback, max_steps=35, trainer_class=Slow, save_strategy="no")
     steps = evaluated(trainer)
     assert all(later - earlier >= 9 for earlier, later in zip(steps[1:], steps[2:-1], strict=False))
     assert len(steps) <= 5
