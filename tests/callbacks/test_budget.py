@@ -550,6 +550,12 @@ def test_what_a_run_measured_can_be_read_from_its_checkpoint(tmp_path):
     assert run.time_left().seconds == 0.0
 
 
+def test_the_evaluation_of_a_checkpoints_own_step_is_in_it(tmp_path):
+    Run(tmp_path, "wall_clock=1h")
+    costs = read_run(tmp_path / "checkpoint-10").measured
+    assert (costs.count("evaluation"), costs.mean("evaluation"), costs.count("save")) == (1, 2.0, 0)
+
+
 def test_later_stages_are_part_of_the_time_left(tmp_path):
     clock, logs = Clock(), Logs()
     callback = BudgetCallback(clock=clock, margin_seconds=0)

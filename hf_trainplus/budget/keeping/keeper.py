@@ -194,7 +194,9 @@ class BudgetKeeper:
         return f"{limit}: {format_limit(limit, spent)} of {format_limit(limit, self.budget.limits()[limit])}"
 
     def state(self) -> dict[str, Any]:
-        """Return plain JSON values for a checkpoint."""
+        """Return plain JSON values for a checkpoint; the evaluation of its own step is in them."""
+        if self._laps:
+            self._laps.settle()
         return {
             "meter": self.meter.state(),
             "measured": self.measured.state(),

@@ -54,7 +54,7 @@ class Laps:
         if phase == "evaluation":
             self._evaluation = _sum(self._evaluation, spent)
             return
-        self._close_evaluation()
+        self.settle()
         if phase == "step":
             self._close_step(spent)
         else:
@@ -62,19 +62,20 @@ class Laps:
 
     def skip(self, reading: Reading) -> None:
         """Say that the time since the last mark belongs to no phase."""
-        self._close_evaluation()
+        self.settle()
         self._mark = quantities(reading)
+
+    def settle(self) -> None:
+        """Say that the evaluation at this boundary is over; a save or a step says so too."""
+        if self._evaluation is not None:
+            self.measured.add("evaluation", self._evaluation)
+            self._evaluation = None
 
     def _since_mark(self, reading: Reading) -> dict[str, float]:
         now = quantities(reading)
         spent = {name: now[name] - self._mark[name] for name in now if name in self._mark}
         self._mark = now
         return spent
-
-    def _close_evaluation(self) -> None:
-        if self._evaluation is not None:
-            self.measured.add("evaluation", self._evaluation)
-            self._evaluation = None
 
     def _close_step(self, spent: Mapping[str, float]) -> None:
         self._steps += 1
