@@ -111,7 +111,7 @@ class BudgetCallback(TrainerCallback, ExportableState):
             count_from_process_start=count_from_process_start,
         )
         self.conditions = tuple(conditions)
-        self.later_stages: Callable[[], float] = lambda: 0.0
+        self.later_stages: Callable[[], float | None] = lambda: 0.0
         self.saved: dict[str, Any] = {}
         self._clock = clock
         self._energy = energy
@@ -143,10 +143,15 @@ class BudgetCallback(TrainerCallback, ExportableState):
         return self._session.keeper.meter.read(self._session.progress(state)) if self._session else None
 
     def time_left(self, args: TrainingArguments, state: TrainerState) -> TimeLeft | None:
-        """Forecast the time to the end of the run; None outside training and before 20 steps are measured."""
-        if self._session is None:
+        """Forecast the time to the end of the run, with that of later stages as ``later_stages`` (a function) says.
+
+        Returns:
+            The forecast; None outside training, before 20 steps are measured, and while a later stage is not known.
+        """
+        later = self.later_stages()
+        if self._session is None or later is None:
             return None
-        return self._session.time_left(state, self._run.closing(args), self.later_stages())
+        return self._session.time_left(state, self._run.closing(args), later)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: options, meters, measured costs, the reason of a stop."""

@@ -14,7 +14,8 @@ from rich.table import Table
 from hf_trainplus.budget.costs.hardware import Hardware
 from hf_trainplus.budget.costs.model_reading import read_model
 from hf_trainplus.budget.plan_file import read_plan
-from hf_trainplus.budget.plans.plan_cost import PlanSetting, StageCost, predict_plan, total_known
+from hf_trainplus.budget.plans.plan_cost import StageCost, predict_plan, total_known
+from hf_trainplus.budget.plans.plan_setting import PlanSetting
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.budget.units import format_count, format_duration, parse_count
@@ -51,7 +52,7 @@ def show(
     batch_size: Annotated[int, typer.Option(help="Rows a device, for stages that do not say.")] = 8,
     device: Annotated[str | None, typer.Option(help="Device of the table, e.g. h100-sxm.")] = None,
     peak_tflops: Annotated[float | None, typer.Option(help="Dense peak of a device that is not in the table.")] = None,
-    devices: Annotated[int, typer.Option(help="Number of devices, for stages without num_processes.")] = 1,
+    devices: Annotated[int | None, typer.Option(help="Number of devices, for stages without num_processes.")] = None,
     utilisation: Annotated[float, typer.Option(help="Share of the peak that is reached.")] = 0.4,
     scaling_efficiency: Annotated[float, typer.Option(help="Throughput of n devices over n times one.")] = 1.0,
     usd_per_device_hour: Annotated[float | None, typer.Option(help="Price of one device for an hour.")] = None,
@@ -70,11 +71,11 @@ def show(
             else Hardware(
                 device,
                 peak_tflops,
-                devices=devices,
+                devices=devices or 1,
                 utilisation=utilisation,
                 scaling_efficiency=scaling_efficiency,
             ),
-            devices=devices,
+            devices=devices or 1,
             usd_per_device_hour=usd_per_device_hour,
             rows=_rows(rows, "--rows"),
             evaluation_rows=_rows(eval_rows, "--eval-rows"),

@@ -1,7 +1,8 @@
 """What each stage of a plan will take, as far as it can be known before anything runs. Pure.
 
 A limit in time, device-hours or money bounds a stage by itself; one in steps, epochs or tokens is turned into time by
-the model's operations and the hardware. Of several limits the tightest one counts. What is missing stays None.
+the model's operations and the hardware, or by what an earlier stage took. Of several limits the tightest one counts.
+What is missing stays None.
 """
 
 from __future__ import annotations
@@ -10,42 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hf_trainplus.budget.costs.flops import Tokens, forward_flops, training_flops
-from hf_trainplus.budget.costs.hardware import Hardware
-from hf_trainplus.budget.costs.model_shape import ModelShape
+from hf_trainplus.budget.plans.plan_setting import PlanSetting
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.stages import StagePlan
-
-
-@dataclass(frozen=True)
-class PlanSetting:
-    """What a plan does not say itself; everything may be unknown.
-
-    Args:
-        shape: the model.
-        hardware: what it runs on; turns steps into time.
-        devices: number of devices, for stages without ``num_processes``.
-        usd_per_device_hour: price of one device for one hour in dollars.
-        rows: rows of the training data.
-        evaluation_rows: rows of the evaluation data.
-        length: tokens a row.
-        per_device_train_batch_size: the run's own, for stages that do not say.
-        gradient_checkpointing: whether blocks are computed twice.
-    """
-
-    shape: ModelShape | None = None
-    hardware: Hardware | None = None
-    devices: int = 1
-    usd_per_device_hour: float | None = None
-    rows: int | None = None
-    evaluation_rows: int | None = None
-    length: int | None = None
-    per_device_train_batch_size: int = 8
-    gradient_checkpointing: bool = False
-
-    def world_size(self, stage: Stage) -> int:
-        """Return the number of processes of a stage."""
-        return stage.num_processes or self.devices
 
 
 @dataclass(frozen=True)
@@ -99,7 +67,7 @@ def predict_stage(stage: Stage, setting: PlanSetting) -> StageCost:
     rows_a_step = _rows_a_step(stage, setting, devices)
     counted = _counted_limits(stage, setting, rows_a_step)
     timed = _timed_limits(stage, setting, devices)
-    a_step = _step_seconds(stage, setting, rows_a_step, devices)
+    a_step = setting.step_seconds(rows_a_step, devices)
     candidates = {**timed}
     if a_step is not None:
         candidates |= {name: _with_evaluations(stage, setting, steps, a_step) for name, steps in counted.items()}
@@ -128,9 +96,9 @@ def _cost(
     tokens = None if steps is None or setting.length is None else float(steps * rows_a_step * setting.length)
     evaluations = _evaluations(stage, setting, steps)
     hours = None if seconds is None else seconds * devices / 3600
-    flops = None
-    if tokens is not None and setting.shape is not None:
-        flops = _training_flops(setting, tokens) + (evaluations or 0) * (_evaluation_flops(stage, setting) or 0.0)
+    flops = None if tokens is None else setting.training_flops(tokens)
+    if flops is not None:
+        flops += (evaluations or 0) * (setting.evaluation_flops(stage) or 0.0)
     price = setting.usd_per_device_hour
     return StageCost(
         name=stage.name,
@@ -148,8 +116,8 @@ def _cost(
 
 
 def _evaluation_only(stage: Stage, setting: PlanSetting, devices: int) -> StageCost:
-    flops = _evaluation_flops(stage, setting)
-    seconds = _seconds(setting, flops, devices)
+    flops = setting.evaluation_flops(stage)
+    seconds = setting.evaluation_seconds(stage, devices)
     hours = None if seconds is None else seconds * devices / 3600
     price = setting.usd_per_device_hour
     return StageCost(
@@ -199,36 +167,6 @@ def _timed_limits(stage: Stage, setting: PlanSetting, devices: int) -> dict[str,
     return seconds
 
 
-def _training_flops(setting: PlanSetting, tokens: float) -> float:
-    if setting.shape is None:
-        return 0.0
-    counted = Tokens(tokens, setting.length)
-    return training_flops(setting.shape, counted, gradient_checkpointing=setting.gradient_checkpointing).total
-
-
-def _evaluation_flops(stage: Stage, setting: PlanSetting) -> float | None:
-    """Operations of one evaluation of the stage; a race is counted as the full set, which it never exceeds."""
-    rows: float | None = setting.evaluation_rows
-    if rows is None or setting.length is None or setting.shape is None:
-        return None
-    subset = stage.eval.subset_size if stage.eval and stage.eval.mode == "subset" else None
-    if subset is not None:
-        rows = min(rows, subset if subset >= 1 else math.ceil(subset * rows))
-    return forward_flops(setting.shape, Tokens(rows * setting.length, setting.length)).total
-
-
-def _seconds(setting: PlanSetting, flops: float | None, devices: int) -> float | None:
-    if flops is None or setting.hardware is None:
-        return None
-    return setting.hardware.device_hours(flops) * 3600 / devices
-
-
-def _step_seconds(stage: Stage, setting: PlanSetting, rows_a_step: int, devices: int) -> float | None:
-    if setting.shape is None or setting.length is None:
-        return None
-    return _seconds(setting, _training_flops(setting, float(rows_a_step * setting.length)), devices)
-
-
 def _evaluations(stage: Stage, setting: PlanSetting, steps: int | None) -> int | None:
     """Evaluations on the stage's own rhythm; a boundary is always evaluated."""
     evaluation = stage.eval
@@ -244,7 +182,7 @@ def _evaluations(stage: Stage, setting: PlanSetting, steps: int | None) -> int |
 
 
 def _with_evaluations(stage: Stage, setting: PlanSetting, steps: float, a_step: float) -> float:
-    one = _seconds(setting, _evaluation_flops(stage, setting), setting.world_size(stage)) or 0.0
+    one = setting.evaluation_seconds(stage, setting.world_size(stage)) or 0.0
     return steps * a_step + (_evaluations(stage, setting, math.floor(steps)) or 0) * one
 
 
@@ -266,3 +204,14 @@ def total_known(costs: Sequence[StageCost], name: str) -> float | None:
     """
     values = [getattr(cost, name) for cost in costs]
     return None if any(value is None for value in values) else float(sum(values))
+
+
+def later_stages_seconds(plan: StagePlan, stage: int, setting: PlanSetting) -> float | None:
+    """Return the seconds of all stages after one, None while one of them is not known.
+
+    Args:
+        plan: the plan.
+        stage: index of the stage that runs.
+        setting: with measured figures, see ``PlanSetting.measured``.
+    """
+    return total_known([predict_stage(one, setting) for one in plan.stages[stage + 1 :]], "wall_clock_seconds")

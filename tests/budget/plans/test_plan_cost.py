@@ -4,7 +4,9 @@ import pytest
 
 from hf_trainplus.budget.costs.hardware import Hardware
 from hf_trainplus.budget.costs.model_shape import ModelShape
-from hf_trainplus.budget.plans.plan_cost import PlanSetting, predict_plan, predict_stage, total_known
+from hf_trainplus.budget.keeping.measured import Measured
+from hf_trainplus.budget.plans.plan_cost import later_stages_seconds, predict_plan, predict_stage, total_known
+from hf_trainplus.budget.plans.plan_setting import PlanSetting
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.stages import StagePlan
 
@@ -106,3 +108,28 @@ def test_totals_need_every_stage():
     costs = predict_plan(plan, SETTING)
     assert total_known(costs[:1], "usd") == costs[0].usd
     assert total_known(costs, "usd") is None
+
+
+def test_later_stages_are_forecast_from_what_this_one_took():
+    measured = Measured()
+    for _ in range(20):
+        measured.add("step", {"seconds": 2.0})
+    measured.add("evaluation", {"seconds": 10.0})
+    often = {"strategy": "steps", "every": 50}
+    plan = StagePlan(
+        [
+            {"name": "now", "budget": "max_steps=100", "eval": {"mode": "subset", "subset_size": 100}},
+            {"name": "next", "budget": "max_steps=100", "global_batch_size": 80, "num_processes": 8, "eval": often},
+            {"name": "last", "budget": "wall_clock=60"},
+        ]
+    )
+    setting = PlanSetting(devices=4, evaluation_rows=400).with_measured(measured, plan.stages[0], rows_a_step=40)
+    # twice the rows on twice the devices take as long; four times the rows of an evaluation twice as long
+    assert later_stages_seconds(plan, 0, setting) == pytest.approx(100 * 2.0 + 2 * 20.0 + 60.0)
+    assert later_stages_seconds(plan, 1, setting) == 60.0
+    assert later_stages_seconds(plan, 2, setting) == 0.0
+
+
+def test_later_stages_that_only_a_rule_ends_are_not_known():
+    plan = StagePlan([{"name": "now", "budget": "max_steps=5"}, {"name": "next", "advance_when": {"plateau": 3}}])
+    assert later_stages_seconds(plan, 0, SETTING) is None
