@@ -11,6 +11,7 @@ from rich.table import Table
 from hf_trainplus.budget.cost import CostEstimate
 from hf_trainplus.budget.costs.memory import GIB
 from hf_trainplus.budget.from_run import RunSoFar
+from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.remaining import MEASURED_STEPS
 from hf_trainplus.budget.units import format_count, format_duration
 
@@ -74,7 +75,8 @@ def cost_rows(cost: CostEstimate) -> list[Row]:
         (
             "wall clock",
             format_duration(cost.wall_clock_seconds),
-            f"{hardware.devices} devices at a scaling efficiency of {hardware.scaling_efficiency:g}",
+            f"{hardware.devices} device{'s' if hardware.devices > 1 else ''} at a scaling efficiency of "
+            f"{hardware.scaling_efficiency:g}",
         )
     )
     rows.extend(_memory_rows(cost))
@@ -147,14 +149,17 @@ def run_json(run: RunSoFar) -> dict[str, Any]:
     }
 
 
+_PHASE_NAMES: dict[Phase, str] = {"step": "a step", "evaluation": "an evaluation", "save": "a save"}
+
+
 def run_rows(run: RunSoFar) -> list[Row]:
     """Return what a run measured as rows."""
     measured = run.measured
     rows: list[Row] = [("step", f"{run.step} of {run.rhythm.max_steps}", str(run.checkpoint))]
-    for phase, name in (("step", "a step"), ("evaluation", "an evaluation"), ("save", "a save")):
-        mean = measured.mean(phase)  # type: ignore[arg-type]
+    for phase, name in _PHASE_NAMES.items():
+        mean = measured.mean(phase)
         if mean is not None:
-            rows.append((name, format_duration(mean), f"mean of {measured.count(phase)}"))  # type: ignore[arg-type]
+            rows.append((name, format_duration(mean), f"mean of {measured.count(phase)}"))
     rows.append(("spent", format_duration(run.reading.wall_clock_seconds), f"{run.reading.gpu_hours:.3g} GPU-hours"))
     left = run.time_left()
     if run.stop_reason is not None:
@@ -167,7 +172,7 @@ def run_rows(run: RunSoFar) -> list[Row]:
             (
                 "time left",
                 format_duration(left.seconds),
-                f"{parts}saving {format_duration(left.saving)}; {left.ends_by}",
+                f"{parts}saving {format_duration(left.saving)}; ends by {left.ends_by}",
             )
         )
     return rows
