@@ -46,10 +46,12 @@ class Course:
         self.report = report
         self.live: int | None = None
         self._loaded: int | None = None
+        self._undecided: set[tuple[object, ...]] = set()
 
     def begin(self, live: int | None) -> None:
         """Start a call with the live weights' number, None when they are no checkpoint's."""
         self.live, self._loaded = live, None
+        self._undecided.clear()
         self.judge.forget()
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -104,7 +106,12 @@ class Course:
 
     def _compare(self, older: int, newer: int) -> None:
         state, before = self.state, self.state.open
+        known = self.judge.evidence(state, older, newer)
+        if known in self._undecided:
+            return
         outcome = self.judge.compare(state, older, newer)
+        if outcome.loser is None:
+            self._undecided.add(known)
         if outcome.loser is not None:
             out = state.candidate(outcome.loser)
             state.drop(outcome.loser)

@@ -94,6 +94,11 @@ class Race:
         return tuple(self.state.kept)
 
     @property
+    def last_checkpoint(self) -> int:
+        """Number of the newest checkpoint observed, -1 before any; a resumed run must not observe it again."""
+        return self.state.last
+
+    @property
     def leader(self) -> int | None:
         """The open checkpoint that looks best now, for display; None when none is open."""
         return self._course.planner.leader(self.state) if self.candidates else None

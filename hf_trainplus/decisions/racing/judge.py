@@ -126,6 +126,12 @@ class Judge:
                 self._known[key] = paired_difference(first, second, state.design, depth, self.metric, known, at=at)
         return self._known[key]
 
+    def evidence(self, state: RaceState, older: int, newer: int) -> tuple[object, ...]:
+        """Return what a comparison rests on; the same evidence again cannot settle what it left open."""
+        depth = min(state.depth[older], state.depth[newer])
+        slack = self.slack(state, older, newer)
+        return older, newer, depth, state.full(older), state.full(newer), state.design.number, slack, *state.references
+
     def may_judge(self, state: RaceState, depth: int) -> bool:
         """True where a look was planned, so that looking more often cannot raise the chance of a wrong verdict."""
         deep = not isinstance(self.metric, OpaqueMetric) or depth >= LEAST_SHARE * state.size

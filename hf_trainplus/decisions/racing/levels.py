@@ -78,8 +78,13 @@ def decide_level(course: Course, checkpoint: int, level: float) -> Generator[Com
     if found is None:
         return LevelVerdict(level, False, None, None, False)
     sure = _certain_side(judge.metric, state.columns[checkpoint], level)
-    better = found.value >= level if judge.metric.greater_is_better else found.value <= level
-    return LevelVerdict(level, better if sure is None else sure, found.value, found.se, state.full(checkpoint))
+    up = judge.metric.greater_is_better
+    reached = (found.value >= level if up else found.value <= level) if sure is None else sure
+    value = found.value
+    if reached != (value >= level if up else value <= level):
+        # a scheduler that compares the value itself must see the side that is certain
+        value = level if reached else float(np.nextafter(level, -np.inf if up else np.inf))
+    return LevelVerdict(level, reached, value, found.se, state.full(checkpoint))
 
 
 def _clear(state: RaceState, judge: Judge, checkpoint: int, level: float) -> bool:

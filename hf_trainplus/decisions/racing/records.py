@@ -81,7 +81,7 @@ class LevelVerdict:
     Args:
         level: the level asked for.
         reached: the metric is at the level or better.
-        value: estimate of the metric.
+        value: estimate of the metric, always on the side of the level that ``reached`` says.
         se: its standard error over the unread rows, 0 when exact.
         exact: every row was read.
     """
