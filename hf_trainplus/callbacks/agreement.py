@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import distributed
 
-_host_group: distributed.ProcessGroup | None = None
+# the default group it was made beside, and the group on the host: a process may end one world and begin another
+_host_group: tuple[object, distributed.ProcessGroup] | None = None
 
 
 def agree(values: Sequence[float]) -> list[float]:
@@ -44,6 +45,7 @@ def _group() -> distributed.ProcessGroup | None:
     global _host_group
     if distributed.get_backend() == "gloo":
         return None
-    if _host_group is None:
-        _host_group = distributed.new_group(backend="gloo")
-    return _host_group
+    world = distributed.group.WORLD
+    if _host_group is None or _host_group[0] is not world:
+        _host_group = (world, distributed.new_group(backend="gloo"))
+    return _host_group[1]
