@@ -69,7 +69,7 @@ def nvml_joules(
         handles = [nvml.nvmlDeviceGetHandleByUUID(_full(uuid)) for uuid in uuids]
         readers = [_reader(nvml, handle, clock) for handle in handles]
     except nvml.NVMLError as error:
-        logger.warning("Energy is not metered: NVML says %s.", error)
+        logger.info("Energy is not metered: NVML says %s.", error)
         return None
     return None if any(reader is None for reader in readers) else _total([reader for reader in readers if reader])
 
