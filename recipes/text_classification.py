@@ -140,6 +140,8 @@ def load_parts(data: DataArguments) -> DatasetDict:
         check_texts(part, rows, data)
     if "validation" not in parts:
         parts["train"], parts["validation"] = hold_out(parts["train"], data.text_column)
+    if empty := [part for part, rows in parts.items() if len(rows) == 0]:
+        raise ValueError(f"No row in {' and '.join(empty)}: give more rows, or your own --validation_file.")
     return DatasetDict({part: parts[part] for part in ("train", "validation", "test") if part in parts})
 
 

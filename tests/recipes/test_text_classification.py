@@ -79,10 +79,10 @@ def test_every_kind_of_file_gives_the_same_rows(kind, tmp_path):
 
 def test_a_local_dataset_folder_is_read_by_name(tmp_path):
     (tmp_path / "set").mkdir()
-    write_csv(tmp_path / "set" / "train.csv", example_rows(8))
+    write_csv(tmp_path / "set" / "train.csv", example_rows(60))
     write_csv(tmp_path / "set" / "test.csv", example_rows(4))
     parts = recipe.load_parts(data_of(dataset_name=str(tmp_path / "set"), cache_dir=str(tmp_path / "cache")))
-    assert len(parts["train"]) + len(parts["validation"]) == 8
+    assert len(parts["train"]) + len(parts["validation"]) == 60
     assert len(parts["test"]) == 4
 
 
@@ -139,6 +139,14 @@ def test_impossible_data_options_are_refused(options, message):
 def test_files_without_a_train_part_are_refused(tables, tmp_path):
     with pytest.raises(ValueError, match=r"There is no part 'train' in \['validation'\].*--train_file"):
         recipe.load_parts(data_of(validation_file=str(tables / "validation.csv"), cache_dir=str(tmp_path)))
+
+
+def test_a_part_without_a_row_is_refused(tmp_path):
+    path = write_csv(tmp_path / "train.csv", [("one text", "a")] * 3)
+    with pytest.raises(
+        ValueError, match=r"No row in (train|validation): give more rows, or your own --validation_file"
+    ):
+        recipe.load_parts(data_of(train_file=str(path), cache_dir=str(tmp_path / "cache")))
 
 
 @pytest.mark.parametrize(
