@@ -92,11 +92,14 @@ class UpstreamTrainer(Trainer):
         return super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _finalize_training(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._plus_started:  # resumed where no step was left
+            self._plus_started = True
+            self.plus_training_starts(self._plus_resume, trial, None)
         self.plus_training_ends(self._get_output_dir(trial=trial))
         return super()._finalize_training(trial, *args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self._plus_started = False
+        self._plus_started, self._plus_resume = False, kwargs.get("resume_from_checkpoint")
         return super()._inner_training_loop(*args, **kwargs)
 
     def _wrap_model(self, *args: Any, **kwargs: Any) -> Any:

@@ -219,9 +219,12 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def plus_training_ends(self, run_dir: str) -> None:
         """Name the best of a race, evaluate the winner on all rows, and log it."""
-        if not self._schedules or self.stop_requested:
+        open_race = construction.holds_race(self._resumed_from)
+        if self.stop_requested or not (self._schedules or open_race):
             return
         with preserve_rng(), preserve_mode(self), self._own_loaders():
+            if open_race:
+                self._scheduled.take_up_race(self.get_eval_dataloader)
             metrics = self._scheduled.finish(run_dir)
         if metrics:
             self.log(metrics)

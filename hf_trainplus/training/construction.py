@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,7 @@ def _own_arguments_class(base: type) -> type | None:
     return own[0] if own else None
 
 
+RACE_FILE = "trainplus_race.npz"
 _NOT_OWN = ("transformers.", "hf_trainplus.")
 
 
@@ -62,6 +64,11 @@ def complete_label_names(trainer: Trainer) -> None:
     """Find the label names behind a wrapper when upstream found none and the user named none."""
     if trainer.args.label_names is None and not trainer.label_names:
         trainer.label_names = find_label_names(cast("nn.Module", trainer.model))
+
+
+def holds_race(checkpoint_dir: str | None) -> bool:
+    """Say whether a checkpoint holds a race, which must be settled even when no step is left to take."""
+    return checkpoint_dir is not None and os.path.isfile(os.path.join(checkpoint_dir, RACE_FILE))
 
 
 @contextmanager

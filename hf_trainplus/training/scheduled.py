@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -160,6 +161,20 @@ class ScheduledEvaluations:
             self._subsets = {prefix: Subset(**drawn) for prefix, drawn in read_state(path).items()}
         if self._has_race:
             self.race.begin(resume_from)
+
+    def take_up_race(self, source_of: Callable[[str | None], EvaluationSource]) -> None:
+        """Take up the race of the checkpoint that the run was resumed from, when no evaluation has done so.
+
+        Args:
+            source_of: returns the evaluation set of a name, or the only one for None.
+        """
+        if self.mode != "race" or self.racing:
+            return
+        sets, name = self._trainer.eval_dataset, None
+        if isinstance(sets, dict):
+            name = next(key for key in sets if self._is_watched(f"eval_{key}"))
+        loss_only = self._args.prediction_loss_only or self._trainer.compute_metrics is None
+        self.race.applies(Request(source_of(name), loss_only), "eval" if name is None else f"eval_{name}")
 
     def note_settled_best(self, run_dir: str) -> bool:
         """Say whether this step's checkpoint must be written because a race without reloading found it best."""

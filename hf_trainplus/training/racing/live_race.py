@@ -19,6 +19,7 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
+from hf_trainplus.training.construction import RACE_FILE
 from hf_trainplus.training.racing import weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.driver import LiveDriver
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
 
 BEST_FOLDER = "best-checkpoint"
-STATE_FILE = "trainplus_race.npz"
 
 
 class LiveRace:
@@ -102,7 +102,7 @@ class LiveRace:
         if self.session is None or self._request is None:
             return None
         step = self._trainer.state.global_step
-        observed = self.session.finish(step if self.session.last_step == step else None)
+        observed = self.session.finish(step if self.session.race.state.last == step else None)
         if observed is None or observed.verdict.best is None:
             return None
         winner = observed.verdict.best
@@ -151,7 +151,7 @@ class LiveRace:
         if self._args.should_save:
             steps = [] if self._weights is None else self._weights.steps
             weights.write_references(checkpoint_dir, steps)
-            write_state(os.path.join(checkpoint_dir, STATE_FILE), self._state(steps))
+            write_state(os.path.join(checkpoint_dir, RACE_FILE), self._state(steps))
 
     def tidy(self, run_dir: str) -> None:
         """Delete candidates that no checkpoint names any more."""
@@ -163,7 +163,7 @@ class LiveRace:
 
     def _take_up(self) -> None:
         """Go on with the race of the checkpoint that the run was resumed from."""
-        path = os.path.join(self._resume_from or "", STATE_FILE)
+        path = os.path.join(self._resume_from or "", RACE_FILE)
         session = cast("RaceSession", self.session)
         if self._resume_from is None or not os.path.isfile(path):
             return

@@ -62,13 +62,11 @@ class RaceSession:
     ) -> None:
         self.race = race
         self.log = log
-        self.last_step: int | None = None
         self._driver = driver
         self._say = say
 
     def observe(self, step: int, position: float | None = None) -> Observed:
         """Enter the live weights as the checkpoint of ``step``."""
-        self.last_step = step
         verdict = self._drive(self.race.observe(step, position=position))
         observed = self._observed(step, verdict)
         self._driver.forget_except(verdict.candidates)

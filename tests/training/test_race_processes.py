@@ -1,0 +1,30 @@
+"""A race in real processes: killed and resumed, and on two ranks."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.launch import ROOT, environment, torchrun
+
+pytestmark = pytest.mark.slow
+
+
+def test_killed_at_any_point_it_takes_the_same_decisions(tmp_path):
+    command = [sys.executable, str(ROOT / "tests/support/race_kills.py"), str(tmp_path), "20"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[:-1] == ["same"] * 20
+
+
+@pytest.mark.distributed
+def test_two_ranks_take_one_decision(tmp_path):
+    done = torchrun(ROOT / "tests/support/race_two_ranks.py", tmp_path)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    found = json.loads(line[len("FOUND ") :])
+    assert found["ranks_agree"] is True
+    assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
+    assert found["pairs"] <= 6 * 240
