@@ -37,6 +37,9 @@ PRIVATE_MEMBERS = {
     "_run_epoch": "5.0",
     "_finalize_training": "5.0",
     "_get_num_items_in_batch": "5.0",
+    "_load_callback_state": "5.0",
+    "_get_eval_sampler": "5.0",
+    "_get_dataloader": "5.0",
 }
 
 
@@ -56,6 +59,9 @@ class UpstreamTrainer(Trainer):
 
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Act once a run, after the state is restored and before its first step."""
+
+    def plus_state_loaded(self) -> None:
+        """Act after the state of a checkpoint was read, before upstream restores callbacks from it."""
 
     def plus_training_ends(self, run_dir: str) -> None:
         """Act after the last step, before upstream loads the best model."""
@@ -83,12 +89,18 @@ class UpstreamTrainer(Trainer):
             return None
         return super()._get_num_items_in_batch(*args, **kwargs)
 
+    def _load_callback_state(self) -> None:
+        self.plus_state_loaded()
+        super()._load_callback_state()
+
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
         if not getattr(self, "_plus_started", False):
             self._plus_started = True
             self.plus_training_starts(
                 kwargs.get("resume_from_checkpoint"), kwargs.get("trial"), kwargs.get("ignore_keys_for_eval")
             )
+            if self.control.should_training_stop:  # a pending evaluation asked for it: no step is due any more
+                return None
         return super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _finalize_training(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,6 +241,11 @@ def set_ddp_comm_hook(trainer: Any, hook: str) -> None:
     if handler is None:
         handler = trainer.accelerator.ddp_handler = DistributedDataParallelKwargs()
     handler.comm_hook = DDPCommunicationHookType(hook)
+
+
+def chooses_own_rows(trainer: Any, *ours: type) -> bool:
+    """Say whether a subclass of somebody else decides which rows an evaluation loader gives."""
+    return any(overrides(trainer, name, *ours) for name in ("_get_eval_sampler", "_get_dataloader"))
 
 
 def overrides(trainer: Any, name: str, *ours: type) -> bool:

@@ -70,6 +70,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
         add_asked_callbacks(self)
+        construction.warn_of_plain_arguments(self)
+        construction.require_evaluations(self)
         if isinstance(self.eval_dataset, dict):
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
             best.check_watched_set(self.args, list(self.eval_dataset), metrics_of_others=others)
@@ -106,8 +108,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         **kwargs: Any,
     ) -> dict[str, float]:
         """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was."""
-        if metric_key_prefix == "eval_eval":
-            metric_key_prefix = "eval"
+        metric_key_prefix = best.set_prefix(metric_key_prefix)
         with preserve_rng(), preserve_mode(self), self._own_loaders():
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **kwargs)
 
@@ -133,7 +134,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return upstream's loader to everybody but PlusTrainer's own evaluation, which plans its batches itself."""
-        if not self._inside_evaluate or upstream.overrides(self, "get_eval_dataloader", PlusTrainer):
+        if not self._plans_loaders("get_eval_dataloader"):
             return super().get_eval_dataloader(eval_dataset)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dataset, str):
@@ -145,11 +146,15 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Return upstream's loader to everybody but PlusTrainer's own prediction, which plans its batches itself."""
-        if not self._inside_evaluate or upstream.overrides(self, "get_test_dataloader", PlusTrainer):
+        if not self._plans_loaders("get_test_dataloader"):
             return super().get_test_dataloader(test_dataset)
         return EvaluationSource(
             test_dataset, "test", lambda: super(PlusTrainer, self).get_test_dataloader(test_dataset)
         )
+
+    def _plans_loaders(self, method: str) -> bool:
+        others = upstream.overrides(self, method, PlusTrainer) or upstream.chooses_own_rows(self)
+        return self._inside_evaluate and not others
 
     def _own_loaders(self) -> AbstractContextManager[None]:
         return construction.flag(self, "_inside_evaluate")
@@ -192,6 +197,7 @@ class PlusTrainer(upstream.UpstreamTrainer):
         if self.args.should_save:
             pending.mark_pending(folder, step, error)
             pending.record_failure(str(self.args.output_dir), step, error)
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
         if getattr(self.args, "on_eval_error", "raise") == "raise":
             raise error
         upstream.logger.warning(
@@ -242,9 +248,12 @@ class PlusTrainer(upstream.UpstreamTrainer):
         if self.args.should_save:
             strict_state.make_file_strict(os.path.join(str(self.args.output_dir), "trainer_state.json"))
 
-    def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
-        """Restore what the strict file spelled out, and evaluate a step whose evaluation is still to be done."""
+    def plus_state_loaded(self) -> None:
+        """Restore what the strict file spelled out, before upstream hands callbacks their part."""
         strict_state.restore_state(self.state)
+
+    def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
+        """Evaluate a step whose evaluation is still to be done."""
         self._resumed_from, self.stop_requested = resume_from_checkpoint, False
         if self._schedules:
             self._scheduled.begin(resume_from_checkpoint)

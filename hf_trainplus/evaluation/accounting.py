@@ -155,10 +155,18 @@ class LossAccount:
         return tuple(np.concatenate(column) for column in zip(*columns, strict=True))  # type: ignore[return-value]
 
 
-def of_rows(rows: ExampleLosses) -> BatchLosses:
-    """Return the losses of a batch whose rows' losses were computed themselves, with no batch's loss to compare."""
-    total = rows.target_count.sum().clamp(min=1)
-    return BatchLosses(rows.loss_sum.sum() / total, rows, rows.target_count)
+def of_rows(found: ExampleLosses, rows: int) -> BatchLosses:
+    """Return the losses of a batch that were computed a row at a time, with no batch's loss to compare.
+
+    Args:
+        found: losses of the batch's rows.
+        rows: number of examples in the batch; more than its rows where they are packed end to end.
+    """
+    total = found.target_count.sum()
+    own = found.loss_sum.sum() / total.clamp(min=1)
+    if len(found.loss_sum) == rows:
+        return BatchLosses(own, found, found.target_count)
+    return BatchLosses(own, None, torch.full((rows,), float(total) / rows, dtype=torch.float64))
 
 
 def _floats(values: torch.Tensor) -> Array:

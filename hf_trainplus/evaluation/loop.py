@@ -162,7 +162,7 @@ class EvaluationLoop:
         if self.row_losses is not None:
             found = self.row_losses(inputs)
             if found is not None:
-                return _Outcome(of_rows(found), None, None, None)
+                return _Outcome(of_rows(found, rows), None, None, None)
         loss, logits, labels = self.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
         outputs = capture.take()
         losses = self.account.measure(loss, outputs, inputs, rows)

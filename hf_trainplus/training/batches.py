@@ -35,6 +35,12 @@ class _Kept:
     dataset: Any
     loader: PlannedLoader | StreamLoader
     lengths: npt.NDArray[np.int64] | None
+    collator: Any
+    rows: int | None
+
+    def fits(self, dataset: Any, collator: Any) -> bool:
+        """Say whether the loader still reads what is to be evaluated: same collator, same number of rows."""
+        return self.collator is collator and self.rows == _rows_of(dataset)
 
 
 class BatchSource:
@@ -122,6 +128,9 @@ class BatchSource:
 
     def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
         key = (id(source.dataset), source.description)
+        kept = self._kept.get(key)
+        if kept is not None and not kept.fits(source.dataset, self._trainer.data_collator):
+            self._kept.pop(key).loader.close()
         if key not in self._kept:
             # the dataset itself is kept too, so that its id cannot come to stand for another one
             self._kept[key] = self._make(source, ranks)
@@ -131,12 +140,15 @@ class BatchSource:
         return self._kept[key]
 
     def _make(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
+        own = self._trainer.data_collator
         dataset, collator = upstream.dataset_and_collator(self._trainer, source.dataset, source.description)
         if not isinstance(dataset, torch.utils.data.IterableDataset):
             settings = loader_settings(self._trainer)
-            return _Kept(source.dataset, PlannedLoader(dataset, collator, settings), row_lengths(dataset))
+            planned = PlannedLoader(dataset, collator, settings)
+            return _Kept(source.dataset, planned, row_lengths(source.dataset), own, _rows_of(source.dataset))
         limit = stream_limit(self._trainer)
-        return _Kept(source.dataset, stream_loader(self._trainer, dataset, collator, ranks, limit), None)
+        stream = stream_loader(self._trainer, dataset, collator, ranks, limit)
+        return _Kept(source.dataset, stream, None, own, _rows_of(source.dataset))
 
     def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
         """Return what reads rows of the dataset again, or None for a stream, which cannot be read again."""
@@ -180,3 +192,7 @@ def stream_limit(trainer: Trainer) -> int | None:
     """Return the number of rows to read of a stream; a fraction of an unknown length is none."""
     size = getattr(trainer.args, "eval_subset_size", None)
     return int(size) if size is not None and size >= 1 else None
+
+
+def _rows_of(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(dataset, "__len__") else None

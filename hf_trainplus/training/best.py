@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,18 @@ def metric_key(metric_for_best_model: str) -> str:
     return metric_for_best_model if metric_for_best_model.startswith("eval_") else f"eval_{metric_for_best_model}"
 
 
+def set_prefix(prefix: str) -> str:
+    """Return the prefix of a set's keys: fit for trackers, and with no ``eval_eval``.
+
+    Example:
+        >>> set_prefix("eval_eval"), set_prefix("eval_eval_x"), set_prefix("eval_my set")
+        ('eval', 'eval_x', 'eval_my_set')
+    """
+    while prefix == "eval_eval" or prefix.startswith("eval_eval_"):
+        prefix = prefix[len("eval_") :]
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", prefix)
+
+
 def require_metric(args: TrainingArguments, metrics: Mapping[str, Any], label_names: Collection[str]) -> None:
     """Check that an evaluation produced the metric that decides.
 
@@ -33,6 +46,8 @@ def require_metric(args: TrainingArguments, metrics: Mapping[str, Any], label_na
         return
     key = metric_key(args.metric_for_best_model)
     available = sorted(name for name in metrics if name.startswith("eval_"))
+    if metrics.get("eval_examples") == 0:
+        raise ValueError("the evaluation set has no rows, so nothing decides which checkpoint is best; give it rows.")
     fix = "set metric_for_best_model to one of these"
     if key.endswith("_loss") and not any(name.endswith("_loss") for name in available):
         fix = (
@@ -102,12 +117,13 @@ def check_watched_set(args: TrainingArguments, names: Collection[str], *, metric
     """
     if args.metric_for_best_model is None or metrics_of_others:
         return
-    watched = metric_key(args.metric_for_best_model)[len("eval_") :]
-    if any(watched.startswith(f"{name}_") for name in names) or "eval" in names:
+    watched = metric_key(args.metric_for_best_model)
+    if any(watched.startswith(f"{set_prefix(f'eval_{name}')}_") for name in names):
         return
-    choices = ", ".join(f"{name}_loss" for name in names)
+    keys = [f"{set_prefix(f'eval_{name}')}_loss".removeprefix("eval_") for name in names]
+    choices = ", ".join(keys)
     raise ValueError(
         f"metric_for_best_model={args.metric_for_best_model!r} names none of the evaluation sets {list(names)}; with "
         f"several sets every metric begins with the name of its set: {choices}, ... "
-        f'Fix: metric_for_best_model="{next(iter(names))}_loss".'
+        f'Fix: metric_for_best_model="{keys[0]}".'
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from transformers import Trainer, TrainingArguments
 
+from hf_trainplus import _upstream as upstream
+from hf_trainplus.evaluation.metric_values import metric_direction
 from hf_trainplus.training.labels import find_label_names
 
 if TYPE_CHECKING:
@@ -69,6 +71,44 @@ def complete_label_names(trainer: Trainer) -> None:
 def holds_race(checkpoint_dir: str | None) -> bool:
     """Say whether a checkpoint holds a race, which must be settled even when no step is left to take."""
     return checkpoint_dir is not None and os.path.isfile(os.path.join(checkpoint_dir, RACE_FILE))
+
+
+def warn_of_plain_arguments(trainer: Trainer) -> None:
+    """Say what plain arguments would decide wrongly, or what an evaluation here does not do."""
+    args = trainer.args
+    name = args.metric_for_best_model
+    if name is not None and not hasattr(args, "eval_confidence"):
+        try:
+            larger = metric_direction(name)
+        except ValueError:
+            larger = bool(args.greater_is_better)
+        if larger is not bool(args.greater_is_better):
+            upstream.logger.warning(
+                f"metric_for_best_model={name!r} with greater_is_better={args.greater_is_better}: of this metric "
+                f"{'larger' if larger else 'smaller'} values are better. Use PlusTrainingArguments, or set "
+                f"greater_is_better={larger}."
+            )
+    if not args.eval_do_concat_batches:
+        upstream.logger.warning("eval_do_concat_batches=False has no effect: rows are handed over as one array each.")
+
+
+def require_evaluations(trainer: Trainer) -> None:
+    """Refuse to load a best model at the end when nothing would ever be evaluated.
+
+    Raises:
+        ValueError: no evaluation is scheduled and no callback of the user's could ask for one.
+    """
+    args = trainer.args
+    scheduled = args.eval_strategy != "no" or getattr(args, "eval_schedule", "fixed") != "fixed"
+    theirs = [cb for cb in trainer.callback_handler.callbacks if not type(cb).__module__.startswith(_NOT_ASKING)]
+    if args.load_best_model_at_end and not scheduled and not theirs:
+        raise ValueError(
+            "load_best_model_at_end=True with eval_strategy='no': nothing would be evaluated, so there is no best. Set "
+            "eval_strategy='steps' and eval_steps, eval_schedule='adaptive', or load_best_model_at_end=False."
+        )
+
+
+_NOT_ASKING = ("transformers.", "hf_trainplus.callbacks.step_clock", "hf_trainplus.callbacks.evaluation_progress")
 
 
 @contextmanager

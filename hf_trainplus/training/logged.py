@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -53,7 +54,7 @@ def logged_metrics(
     ``P_seconds``         wall-clock seconds of the loop
     ====================  =====================================================================
     """
-    plain = {_without_eval(key): value for key, value in returned.items()}
+    plain = {_without_eval(str(key)): value for key, value in returned.items()}
     safe = json_safe_metrics(plain, prefix)
     metrics: dict[str, float | int] = dict(safe.values)
     results = output.results
@@ -102,7 +103,15 @@ def _smooth(
 
 def _add(metrics: dict[str, float | int], key: str, found: Estimate) -> None:
     """Log a value with its interval; a value that is not finite stays as it was computed, with no interval."""
-    if found.value is not None and (key not in metrics or not found.exact):
+    given = metrics.get(key)
+    if (
+        given is not None
+        and found.exact
+        and found.value is not None
+        and not math.isclose(given, found.value, rel_tol=1e-6)
+    ):
+        return  # the user's own quantity of that name: an interval of ours would belong to another one
+    if found.value is not None and (given is None or not found.exact):
         metrics[key] = found.value
     if found.ci_low is not None and found.ci_high is not None:
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = found.ci_low, found.ci_high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 
@@ -21,15 +22,23 @@ class EvaluationSource:
         self._make_loader = make_loader
         self.batch_count: int | None = None
 
+    @cached_property
+    def loader(self) -> Any:
+        """Upstream's own loader, made when somebody asks for what only it has."""
+        return self._make_loader()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._make_loader())
+        return iter(self.loader)
 
     def __len__(self) -> int:
-        """Return the number of batches of the running evaluation, which progress bars ask for.
+        """Return the number of batches of the running evaluation, or of upstream's loader before it is planned.
 
         Raises:
             TypeError: the number is not known, as for a stream.
         """
-        if self.batch_count is None:
-            raise TypeError("the number of batches is not known")
-        return self.batch_count
+        return len(self.loader) if self.batch_count is None else self.batch_count

@@ -67,3 +67,4 @@ def restore_state(state: TrainerState) -> None:
     """Turn the texts of a state that was read from a strict file back into floats."""
     state.log_history = from_strict(state.log_history)
     state.best_metric = from_strict(state.best_metric)
+    state.stateful_callbacks = from_strict(state.stateful_callbacks)
