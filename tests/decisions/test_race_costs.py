@@ -49,6 +49,7 @@ def test_the_least_of_three_measurements_is_kept():
         costs = costs.with_rows(seconds, 100)
     assert costs.row_seconds == 0.02
     assert costs.with_load(None) is costs
+    assert Costs().with_rows(0.0, 100).row_seconds is None
 
 
 def test_ratios_are_rounded_so_that_close_measurements_decide_alike():
@@ -61,4 +62,4 @@ def test_ratios_are_rounded_so_that_close_measurements_decide_alike():
 def test_what_is_not_measured_is_none():
     assert Costs().load_rows is None
     assert Costs(row_seconds=1.0, load_seconds=1.0).keep_rows is None
-    assert Costs(row_seconds=0.0, load_seconds=1.0).load_rows == 0
+    assert Costs(row_seconds=1.0, load_seconds=0.0).load_rows == 0

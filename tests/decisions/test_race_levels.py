@@ -54,19 +54,33 @@ def test_a_nonfinite_checkpoint_reaches_no_level():
     assert (verdict.levels[0].reached, verdict.levels[0].value) == (False, None)
 
 
-@pytest.mark.parametrize("metric", ["loss", "error"])
-def test_reported_levels_cover_the_exact_ones(metric):
-    hits = total = 0
-    for seed in range(6):
-        trace = synthetic(seed, rows=1500)
+@pytest.mark.parametrize(("metric", "least"), [("loss", 0.92), ("error", 0.87)])
+def test_reported_levels_cover_the_exact_ones(metric, least):
+    """Nominal 95 %; reading stops when a comparison is decided, which costs a 0/1 score some coverage."""
+    hits = []
+    for seed in range(60):
+        trace = synthetic(seed, evaluations=12, rows=800)
         levels = trace.values(metric)
-        driver, race = ReplayDriver(trace), Race(trace.metric(metric), 1500, RaceConfig(seed=seed))
+        driver, race = ReplayDriver(trace), Race(trace.metric(metric), 800, RaceConfig(seed=seed))
         for index in range(len(levels)):
             verdict = drive(race.observe(index), driver)
             if verdict.exact:
                 assert verdict.value == pytest.approx(levels[index], abs=1e-12)
-            else:
-                hits += abs(verdict.value - levels[index]) <= 1.96 * verdict.se
-                total += 1
-    assert total > 100
-    assert hits / total >= 0.90
+            elif index in (2, 8, 10, 11):  # rows are shared between evaluations, so neighbours say the same
+                hits.append(abs(verdict.value - levels[index]) <= 1.96 * verdict.se)
+    assert len(hits) > 150
+    assert np.mean(hits) >= least
+
+
+def test_a_level_survives_a_new_order_of_reading():
+    # the single best is often fully known, so the order is drawn anew again and again
+    trace = synthetic(1, rows=1500)
+    levels = trace.values("error")
+    driver, race = ReplayDriver(trace), Race(trace.metric("error"), 1500, RaceConfig(max_candidates=2))
+    seen = set()
+    for index in range(len(levels)):
+        verdict = drive(race.observe(index), driver)
+        seen.add(race.state.design.number)
+        assert verdict.exact or verdict.se > 0
+        assert abs(verdict.value - levels[index]) <= 5 * verdict.se + 1e-12
+    assert len(seen) > 5

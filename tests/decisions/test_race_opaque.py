@@ -27,7 +27,7 @@ def auc(rows, payload):
 AUC = OpaqueMetric("auc", auc, greater_is_better=True)
 
 
-def payloads(seed, evaluations=20, rows=1500):
+def payloads(seed, evaluations=16, rows=1500):
     """Scores that separate the classes better and better, then worse."""
     rng = np.random.default_rng(seed)
     label = (rng.random(rows) < 0.3) * 1.0

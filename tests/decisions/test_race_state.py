@@ -81,7 +81,7 @@ def decisions(race, verdict, stopped):
     [({}, 1), ({}, 3), ({"patience": 6}, 3), ({"reload": False}, 1), ({"tolerance": 0.5}, 1)],
 )
 def test_killed_at_twenty_points_and_resumed_equals_uninterrupted(tmp_path, metric, options, save_every):
-    trace = synthetic(2, evaluations=16, rows=600)
+    trace = synthetic(2, evaluations=14, rows=600)
     config = RaceConfig(seed=1, **options)
     whole_driver = MortalDriver(trace)
     whole = decisions(*train(trace, metric, config, tmp_path / "whole.npz", whole_driver, save_every=save_every))

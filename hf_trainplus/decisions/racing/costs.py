@@ -34,8 +34,8 @@ class Costs:
     times: Mapping[str, int] = field(default_factory=dict)
 
     def with_rows(self, seconds: float | None, rows: int) -> Costs:
-        """Return the costs after an evaluation of ``rows`` rows."""
-        return self._with("row_seconds", None if seconds is None or not rows else seconds / rows)
+        """Return the costs after an evaluation of ``rows`` rows; 0 seconds were a look-up and measure nothing."""
+        return self._with("row_seconds", seconds / rows if seconds and rows else None)
 
     def with_load(self, seconds: float | None) -> Costs:
         """Return the costs after a load."""
@@ -68,6 +68,6 @@ class Costs:
         return self._as_rows(self.save_seconds + self.load_seconds)
 
     def _as_rows(self, seconds: float) -> int:
-        if not self.row_seconds:
+        if not seconds or not self.row_seconds:
             return 0
         return int(2 ** round(log2(max(seconds / self.row_seconds, 0.5))))

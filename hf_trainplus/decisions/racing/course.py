@@ -251,6 +251,8 @@ class Course:
             return
         strata = strata_of_reference(state.columns[state.anchor], state.past, metric, self.config.strata)
         state.design = nested_design(strata, seed=self.config.seed, number=state.design.number + 1)
+        # a depth is a place in one order only; what those out of the race have read is no prefix of the new one
+        state.depth = {key: depth for key, depth in state.depth.items() if key in state.open or depth == state.size}
         self.judge.forget()
 
     def learn(self, checkpoint: int) -> None:

@@ -10,7 +10,7 @@ from hf_trainplus.decisions.racing.config import RaceConfig
 from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.design import look_depths, nested_design
 from hf_trainplus.decisions.racing.judge import Judge, Judgement, RaceMetric
-from hf_trainplus.decisions.racing.levels import decide_level, exact_value
+from hf_trainplus.decisions.racing.levels import Level, decide_level, exact_value, level_of
 from hf_trainplus.decisions.racing.opaque import OpaqueMetric
 from hf_trainplus.decisions.racing.reasons import full_reason, short_reason, tie_advice
 from hf_trainplus.decisions.racing.records import ComparisonRecord, LevelVerdict, RaceVerdict
@@ -188,12 +188,13 @@ class Race:
         state.candidates.append(Candidate(checkpoint, position))
         yield from self._compete(checkpoint)
         course.learn(checkpoint)
-        yield from self._make_room()
-        stop = yield from self._patience(position)
         decided: list[LevelVerdict] = []
         for level in levels:
             decided.append((yield from decide_level(course, checkpoint, level)))
-        verdict = self._verdict(checkpoint, stop, tuple(decided))
+        before = level_of(state, course.judge, checkpoint)
+        yield from self._make_room()
+        stop = yield from self._patience(position)
+        verdict = self._verdict(checkpoint, stop, tuple(decided), before)
         yield from course.put_away(checkpoint)
         return verdict
 
@@ -223,7 +224,7 @@ class Race:
 
     def _settle(self) -> Operation:
         yield from self._course.resolve(lambda: len(self.candidates) <= 1)
-        verdict = self._verdict(self.candidates[0] if self.candidates else None, False, ())
+        verdict = self._verdict(self.candidates[0] if self.candidates else None)
         yield from self._course.put_away(None)
         return verdict
 
@@ -232,7 +233,7 @@ class Race:
         best = self.candidates[0] if self.candidates else None
         if best is not None:
             yield from self._course.read(best, self.state.size)
-        verdict = self._verdict(best, False, ())
+        verdict = self._verdict(best)
         yield from self._course.put_away(None)
         return verdict
 
@@ -272,9 +273,17 @@ class Race:
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
-    def _verdict(self, checkpoint: int | None, stop: bool, levels: tuple[LevelVerdict, ...]) -> RaceVerdict:
-        reason = self.state.full_reason or tie_advice(self.state, self.metric, self._records)
-        return race_verdict(self.state, self._course.judge, checkpoint, stop, reason, tuple(self._records), levels)
+    def _verdict(
+        self,
+        checkpoint: int | None,
+        stop: bool = False,
+        levels: tuple[LevelVerdict, ...] = (),
+        before: Level | None = None,
+    ) -> RaceVerdict:
+        state = self.state
+        found = level_of(state, self._course.judge, checkpoint) if checkpoint is not None else None
+        reason = state.full_reason or tie_advice(state, self.metric, self._records)
+        return race_verdict(state, checkpoint, found or before, stop, reason, tuple(self._records), levels)
 
     def _report(self, older: int, newer: int, before: tuple[int, ...], outcome: Judgement) -> None:
         mode = "full" if self.state.full_reason else "live" if self._live_only else "race"

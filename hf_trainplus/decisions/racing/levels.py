@@ -45,12 +45,22 @@ def level_of(state: RaceState, judge: Judge, checkpoint: int, *, at: float | Non
         return None
     if state.full(checkpoint):
         return Level(exact_value(metric, column), 0.0, state.size)
+    if checkpoint not in state.depth:
+        return None
     if not state.references:
         return _sampled(state, metric, column, state.depth[checkpoint], at)
     known = state.references[-1]
     exact, sign = exact_value(metric, state.columns[known]), -1.0 if metric.greater_is_better else 1.0
     found = judge.difference(state, known, checkpoint, at=0.0 if at is None else sign * (at - exact))
-    return Level(exact + sign * found.value, found.se, found.discordant)
+    return Level(exact + sign * found.value, max(found.se, _one_row(metric, column)), found.discordant)
+
+
+def _one_row(metric: RaceMetric, column: Column) -> float:
+    """Standard error that one more differing row would bring: where no row differs yet, none is still not certain."""
+    if not isinstance(metric, ScoreMetric) or not np.isfinite(metric.upper - metric.lower):
+        return 0.0
+    read, size = column.count, len(column.seen)
+    return float((metric.upper - metric.lower) * np.sqrt((size - read) / read) / size)
 
 
 def exact_value(metric: RaceMetric, column: Column) -> float:

@@ -7,23 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from hf_trainplus.decisions.racing.judge import Judge, Judgement
-from hf_trainplus.decisions.racing.levels import level_of
+from hf_trainplus.decisions.racing.levels import Level
 from hf_trainplus.decisions.racing.records import ComparisonRecord, LevelVerdict, RaceVerdict
 from hf_trainplus.decisions.racing.state import RaceState
 
 
 def race_verdict(
     state: RaceState,
-    judge: Judge,
     checkpoint: int | None,
+    level: Level | None,
     stop: bool,
     reason: str | None,
     records: tuple[ComparisonRecord, ...],
     levels: tuple[LevelVerdict, ...],
 ) -> RaceVerdict:
-    """Return the verdict of a call that ends now; ``checkpoint`` is the one whose level is reported."""
+    """Return the verdict of a call that ends now; ``level`` is that of ``checkpoint``."""
     column = state.columns.get(checkpoint) if checkpoint is not None else None
-    level = level_of(state, judge, checkpoint) if checkpoint is not None else None
     return RaceVerdict(
         checkpoint=checkpoint,
         best=state.open[0] if len(state.open) == 1 else None,
