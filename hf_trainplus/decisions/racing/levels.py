@@ -135,4 +135,4 @@ def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int, a
         if at is None
         else variance_under_tie(linear, value - at, stratum, counts, design)
     )
-    return Level(value, float(np.sqrt(variance)), depth)
+    return Level(value, max(float(np.sqrt(variance)), _one_row(metric, column)), depth)
