@@ -124,16 +124,20 @@ def replay(
         raise ValueError(f"policy={policy!r}; allowed are {', '.join(POLICIES)}.")
     given = options or ReplayOptions()
     run = {"race": _race, "full": _race, "subset": _subset, "adaptive": _adaptive}[policy]
-    levels = trace.values(metric)
+    stock = _watch(enumerate(trace.values(metric)), given.patience)
     start = clock()
     found = run(trace, metric, given, policy == "full")
-    seconds = clock() - start
-    stock = _watch(enumerate(levels), given.patience)
-    rows = trace.row_values(metric)[stock.best]
-    spread = float(np.std(rows)) / float(np.sqrt(trace.size))
+    return _beside_stock(trace, (policy, metric), found, stock, clock() - start)
+
+
+def _beside_stock(
+    trace: ReplayTrace, names: tuple[str, str], found: _Outcome, stock: _Outcome, seconds: float
+) -> ReplayResult:
+    policy, metric = names
+    levels = trace.values(metric)
+    spread = float(np.std(trace.row_values(metric)[stock.best])) / float(np.sqrt(trace.size))
     gap = float(levels[found.best] - levels[stock.best])
     lowest = np.minimum.accumulate(levels)
-    false_calls = [index for index in found.new_best if index and not levels[index] < lowest[index - 1]]
     return ReplayResult(
         policy=policy,
         metric=metric,
@@ -144,7 +148,7 @@ def replay(
         stock_stop_index=stock.stop,
         cost=found.rows / (trace.size * (stock.stop + 1)),
         regret_se=gap / spread if spread > 0 else 0.0 if gap == 0 else float("inf"),
-        false_new_best=len(false_calls),
+        false_new_best=sum(1 for index in found.new_best if index and not levels[index] < lowest[index - 1]),
         reloads=found.reloads,
         seconds=seconds,
     )
