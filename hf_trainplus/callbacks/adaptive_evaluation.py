@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
+from hf_trainplus.callbacks._watched_metric import larger_is_better, watched_key
 from hf_trainplus.callbacks.agreement import agree
 from hf_trainplus.decisions.schedule import AdaptiveSchedule, EvaluationOutcome
 
@@ -137,18 +138,10 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         return {"args": arguments, "attributes": {"saved": saved}}
 
     def _key(self, args: TrainingArguments) -> str:
-        name = self.metric or args.metric_for_best_model or "loss"
-        return name if name.startswith("eval_") else f"eval_{name}"
+        return watched_key(self.metric, args)
 
     def _direction(self, args: TrainingArguments) -> bool:
-        if self._greater_is_better is not None:
-            return self._greater_is_better
-        key = self._key(args)
-        if args.metric_for_best_model is not None and key.endswith(args.metric_for_best_model):
-            return bool(args.greater_is_better)
-        from hf_trainplus.evaluation.metric_values import metric_direction
-
-        return metric_direction(key)
+        return larger_is_better(self._key(args), self._greater_is_better, args)
 
 
 def _improvement(metrics: Mapping[str, float], key: str) -> tuple[float, float] | None:

@@ -11,6 +11,7 @@ from transformers.trainer_callback import ExportableState
 
 from hf_trainplus.callbacks._no_batches import hold_back_batches
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
+from hf_trainplus.callbacks._watched_metric import larger_is_better, watched_key
 from hf_trainplus.decisions.patience import Patience, PatienceVerdict, Unit
 
 
@@ -80,8 +81,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
 
     def key(self, args: TrainingArguments) -> str:
         """Return the key of the metric among logged metrics."""
-        name = self.metric or args.metric_for_best_model or "loss"
-        return name if name.startswith("eval_") else f"eval_{name}"
+        return watched_key(self.metric, args)
 
     # ---- events ----
     def on_train_begin(
@@ -152,14 +152,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         return {"args": arguments, "attributes": {"saved": saved}}
 
     def _direction(self, args: TrainingArguments) -> bool:
-        if self._greater_is_better is not None:
-            return self._greater_is_better
-        key = self.key(args)
-        if args.metric_for_best_model is not None and key.endswith(args.metric_for_best_model):
-            return bool(args.greater_is_better)
-        from hf_trainplus.evaluation.metric_values import metric_direction
-
-        return metric_direction(key)
+        return larger_is_better(self.key(args), self._greater_is_better, args)
 
     def _require(self, args: TrainingArguments) -> None:
         if self._missing is None:

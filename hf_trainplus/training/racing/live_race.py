@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,6 @@ from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.decisions.estimators.quantiles import critical_value
 from hf_trainplus.decisions.race import Race, RaceConfig, read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.ranks import Ranks
@@ -23,6 +21,7 @@ from hf_trainplus.training.construction import RACE_FILE
 from hf_trainplus.training.racing import weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.driver import LiveDriver
+from hf_trainplus.training.racing.readings import label_codes, put_level
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.result import result_of
@@ -192,7 +191,7 @@ class LiveRace:
             metric,
             len(dataset),
             self._config(),
-            labels=_label_codes(dataset),
+            labels=label_codes(dataset),
             fingerprint=getattr(dataset, "_fingerprint", None),
             environment=self._environment(),
         )
@@ -285,31 +284,7 @@ class LiveRace:
         output = LoopOutput(observed.results, None, None, None, True, True, 0, observed.seconds)
         result = result_of(self._runner, output, replace(request, subset=observed.subset), prefix)
         metrics = cast("dict[str, Any]", result.metrics)
-        _put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
+        put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
         metrics[f"{prefix}_race_candidates"] = len(observed.verdict.candidates)
         metrics[f"{prefix}_race_cost"] = observed.cost
         return result
-
-
-def _put_level(metrics: dict[str, Any], key: str, observed: Observed, confidence: float) -> None:
-    """Log the race's own estimate of the watched metric, which knows fully evaluated checkpoints too."""
-    verdict = observed.verdict
-    if verdict.value is None or key.endswith("_perplexity"):
-        return
-    metrics[key] = verdict.value
-    metrics[f"{key}_exact"] = float(verdict.exact)
-    if verdict.se is not None and not verdict.exact:
-        half = critical_value(confidence) * verdict.se
-        metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = verdict.value - half, verdict.value + half
-
-
-def _label_codes(dataset: Any) -> Int64Array | None:
-    """Return the class of each row where a column of few whole numbers says it, for strata before any loss is known."""
-    for name in ("labels", "label"):
-        if name not in (getattr(dataset, "column_names", None) or ()):
-            continue
-        values = np.asarray(dataset.with_format("numpy")[name])
-        if values.ndim == 1 and np.issubdtype(values.dtype, np.integer):
-            classes, codes = np.unique(values, return_inverse=True)
-            return codes.astype(np.int64) if len(classes) <= math.isqrt(len(values)) else None
-    return None
