@@ -68,7 +68,7 @@ def _never_leaves(function: Callable[..., object]) -> bool:
 
 
 def _yields_for_ever(node: ast.AST) -> bool:
-    if isinstance(node, ast.YieldFrom):
+    if isinstance(node, ast.YieldFrom | ast.Return) and node.value is not None:
         return _is_endless_call(node.value)
     return _is_endless_loop(node) and _yields(node) and not _has_way_out(node)
 

@@ -1,5 +1,6 @@
 """Corners in which the stock Trainer works and ours must too."""
 
+import itertools
 import math
 
 import pytest
@@ -152,3 +153,31 @@ def test_saves_of_failed_evaluations_are_told_to_callbacks(tmp_path):
     options = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
     make(tmp_path, callbacks=[Saves()], metric=metric, on_eval_error="continue", **options).train()
     assert saved == [1, 2, 3]
+
+
+class ReturnsACycle(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return itertools.cycle(tiny.rows(3))
+
+
+def test_a_stream_that_returns_a_cycle_needs_a_limit(tmp_path):
+    with pytest.raises(ValueError, match="limit|eval_subset_size"):
+        make(tmp_path, eval_dataset=ReturnsACycle()).evaluate()
+    metrics = make(tmp_path, eval_dataset=ReturnsACycle(), eval_subset_size=7).evaluate()
+    assert metrics["eval_examples"] == 7
+
+
+def test_monitoring_is_switched_on_by_one_argument(tmp_path):
+    trainer = make(tmp_path, gpu_monitor="0.05", max_steps=6, logging_steps=2)
+    trainer.train()
+    keys = {key for entry in trainer.state.log_history for key in entry}
+    assert any("data_wait" in key for key in keys), sorted(keys)
+    assert (tmp_path / "trainplus" / "step_clock.json").is_file()
+    assert (tmp_path / "trainplus" / "diagnosis.json").is_file()
+
+
+def test_a_budget_is_kept_by_one_argument(tmp_path):
+    trainer = make(tmp_path, budget="max_steps=3", max_steps=10, save_strategy="steps", save_steps=100)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert (tmp_path / "checkpoint-3").is_dir()
