@@ -98,6 +98,8 @@ def walk(lines: list[str], asker: str, extras: frozenset[str], seen: dict[str, f
         name = canonicalize_name(requirement.name)
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras | {""}):
             continue
+        if asker == "torch" and name.startswith(("cuda-", "nvidia-", "triton")):
+            continue  # a CUDA build pins its own libraries; the CPU build has none
         if name not in PINS:
             problems += [] if name == "hf-trainplus" else [f"{asker} needs {name}, which has no pin"]
             continue
