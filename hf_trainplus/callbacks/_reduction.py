@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers.utils import logging
 
@@ -54,7 +55,8 @@ class ReductionTimer:
             return False
         return True
 
-    def _hook(self, state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    # torch reads this annotation and refuses another one
+    def _hook(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined, unused-ignore]
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         mark = None if self.timer is None else self.timer.mark()

@@ -70,8 +70,13 @@ def test_a_metric_that_fails_on_one_rank_fails_on_all(found):
 
 
 def test_the_bf16_hook_reaches_torch(found):
-    assert found["hook_bf16"][0] == "bf16"
-    assert "BF16 all reduce communication hook required" in found["hook_bf16"][1]
+    name, outcome = found["hook_bf16"]
+    assert name == "bf16"
+    # torch offers it over NCCL only: it either says so, or compresses like the others
+    if isinstance(outcome, str):
+        assert "communication hook" in outcome
+    else:
+        assert outcome == pytest.approx(found["hook_None"][1], abs=0.2)
 
 
 @pytest.mark.parametrize("hook", ["fp16", "power_sgd"])
