@@ -61,7 +61,7 @@ def test_an_opaque_metric_finds_its_best(seed):
     assert run.race.cost < 0.9
     settled = [record for record in run.records if record.basis == "bound"]
     assert settled
-    assert all(record.bound == 4.0 and record.depth >= 0.3 * record.rows_total for record in settled)
+    assert all(record.bound >= 4.0 and record.depth >= 0.3 * record.rows_total for record in settled)
 
 
 def test_payload_rows_are_read_at_equal_rates():

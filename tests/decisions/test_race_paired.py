@@ -7,12 +7,21 @@ from hf_trainplus.decisions.racing.certain import certain_range
 from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.design import nested_design
 from hf_trainplus.decisions.racing.metrics import LossMetric, ScoreMetric, StatisticMetric
-from hf_trainplus.decisions.racing.paired import paired_difference, stratified_variance, variance_under_tie
+from hf_trainplus.decisions.racing.paired import PairedDifference, critical_value
+from hf_trainplus.decisions.racing.paired import paired_difference as difference_over
+from hf_trainplus.decisions.racing.regression import Regression
+from hf_trainplus.decisions.racing.sample import Sample
 from hf_trainplus.decisions.racing.strata import Strata
 from hf_trainplus.results import ExampleResults
 
 SCORE = ScoreMetric("score", greater_is_better=False)
 BIT = ScoreMetric("score", greater_is_better=False, lower=0.0, upper=1.0)
+
+
+def paired_difference(first, second, design, depth, metric, known=None):
+    sample = Sample(design, depth)
+    regression = None if known is None else Regression(sample, known[0][sample.rows], known[1])
+    return difference_over(first, second, sample, metric, regression)
 
 
 def column_of(values, metric=SCORE, rows=None, counts=None, statistics=None):
@@ -69,9 +78,7 @@ def test_one_stratum_is_the_textbook_difference_with_finite_population_correctio
     d = a[rows] - b[rows]
     found = paired_difference(column_of(a, rows=rows), column_of(b, rows=rows), design, 100, SCORE)
     assert found.value == pytest.approx(d.mean())
-    assert stratified_variance(d, np.zeros(100, dtype=np.int64), np.array([100]), design) == pytest.approx(
-        d.var(ddof=1) / 100 * (1 - 100 / 500)
-    )
+    assert Sample(design, 100).variance(d) == pytest.approx(d.var(ddof=1) / 100 * (1 - 100 / 500))
     # the variance at a tie is never smaller than the plain one
     assert found.se**2 >= d.var(ddof=1) / 100 * (1 - 100 / 500) * (1 - 1e-12)
 
@@ -149,19 +156,46 @@ def test_rare_rows_against_the_winner_widen_the_error():
     values[np.flatnonzero(stratum == 1)[:2]] = 1.0
     estimate = float((design.sizes / design.size / counts)[stratum] @ values)
     assert estimate < 0
-    plain = stratified_variance(values, stratum, counts, design)
-    assert variance_under_tie(values, estimate, stratum, counts, design) > 2 * plain
+    sample = Sample(design, depth)
+    plain = sample.variance(values)
+    assert sample.variance_at(values, estimate)[0] > 2 * plain
 
 
 def test_a_skewness_that_helps_is_not_used():
     design = one_stratum(1000)
-    stratum, counts = np.zeros(100, dtype=np.int64), np.array([100])
+    sample = Sample(design, 100)
     values = np.zeros(100)
     values[:5] = 1.0
-    plain = stratified_variance(values, stratum, counts, design)
+    plain = sample.variance(values)
     # rows of the estimate's own sign: a true tie would hold fewer of them, not more
-    assert variance_under_tie(values, 0.05, stratum, counts, design) == pytest.approx(plain)
-    assert variance_under_tie(values, -0.05, stratum, counts, design) > plain
+    assert sample.variance_at(values, 0.05)[0] == pytest.approx(plain)
+    assert sample.variance_at(values, -0.05)[0] > plain
+
+
+@pytest.mark.parametrize(("differing", "low", "high"), [(10, 18, 24), (40, 85, 120)])
+def test_few_differing_rows_leave_few_degrees_of_freedom(differing, low, high):
+    sample = Sample(one_stratum(5000), 500)
+    values = np.zeros(500)
+    values[:differing] = 1.0
+    assert low <= sample.variance_at(values, 0.0)[1] <= high
+    normal = np.random.default_rng(0).normal(size=500)
+    assert 350 <= sample.variance_at(normal, 0.0)[1] <= 700
+
+
+@pytest.mark.parametrize("freedom", [6.0, 10.0, 25.0, 400.0])
+@pytest.mark.parametrize("bound", [2.0, 3.5, 4.0])
+def test_bounds_follow_students_t(bound, freedom):
+    from scipy.stats import norm, t
+
+    found = critical_value(bound, freedom)
+    assert norm.isf(t.sf(found, freedom)) == pytest.approx(bound, rel=0.03)
+    assert PairedDifference(found, 1.0, 100, 50, freedom).z == pytest.approx(bound, rel=1e-9)
+    assert PairedDifference(-found, 1.0, 100, 50, freedom).z == pytest.approx(-bound, rel=1e-9)
+    assert PairedDifference(found, 2.0, 100, 50, freedom).margin(bound) == pytest.approx(2 * found)
+
+
+def test_an_exact_difference_has_no_margin():
+    assert PairedDifference(0.1, 0.0, 100, 50).margin(3.5) == 0.0
 
 
 def test_wrong_signs_beyond_the_bound_are_rarer_than_claimed():

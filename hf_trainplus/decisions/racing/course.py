@@ -52,6 +52,7 @@ class Course:
         """Start a call with the live weights' number, None when they are no checkpoint's."""
         self.live, self._loaded = live, None
         self._undecided.clear()
+        self.planner.forget()
         self.judge.forget()
 
     # -- reading ------------------------------------------------------------------------------------------------------

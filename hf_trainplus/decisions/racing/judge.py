@@ -12,10 +12,12 @@ from hf_trainplus.decisions.racing.metrics import AdditiveMetric, LossMetric
 from hf_trainplus.decisions.racing.opaque import LEAST_BOUND, LEAST_SHARE, OpaqueMetric, jackknife_difference
 from hf_trainplus.decisions.racing.paired import PairedDifference, paired_difference
 from hf_trainplus.decisions.racing.records import Basis
-from hf_trainplus.decisions.racing.references import covariates_of
+from hf_trainplus.decisions.racing.samples import Samples
 from hf_trainplus.decisions.racing.state import RaceState
 from hf_trainplus.decisions.racing.tolerance import full_set_se, unseen_regret
-from hf_trainplus.results import Float64Array, Int64Array
+from hf_trainplus.results import Int64Array
+
+_EARLY = 0.12
 
 RaceMetric = AdditiveMetric | OpaqueMetric
 
@@ -55,12 +57,21 @@ class Judge:
         self.looks = looks
         self._known: dict[tuple[object, ...], PairedDifference] = {}
         self._full_set_se: tuple[tuple[int, ...], float] = ((-1,), 0.0)
-        self._covariates: tuple[tuple[int, ...], tuple[Float64Array, Float64Array] | None] = ((), None)
+        self.samples = Samples()
 
     @property
     def bound(self) -> float:
         """Standard errors that settle a comparison."""
         return max(self.config.bound, LEAST_BOUND) if isinstance(self.metric, OpaqueMetric) else self.config.bound
+
+    def bound_at(self, share: float) -> float:
+        """Standard errors that settle a comparison after this share of the rows.
+
+        Every pair meets the first looks and few meet the later ones, so early looks take less of the chance of error;
+        with a tolerance a wrong sign within it does no harm.
+        """
+        early = 0.0 if self.config.tolerance > 0 else _EARLY
+        return self.bound * (1.0 + early * (1.0 - share) ** 2)
 
     def forget(self) -> None:
         """Forget remembered estimates, when a call of the race begins or the design changes."""
@@ -85,7 +96,7 @@ class Judge:
             return Judgement(None, "open", depth, found)
         loser, kept = (newer, older) if found.value >= 0 else (older, newer)
         enough = found.discordant >= self.config.min_discordant
-        regret = self.bound * found.se - abs(found.value) if enough else np.inf
+        regret = found.margin(self.bound_at(depth / state.size)) - abs(found.value) if enough else np.inf
         if regret < 0:
             return Judgement(loser, "bound", depth, found, regret)
         slack = self.slack(state, older, newer)
@@ -122,8 +133,9 @@ class Judge:
             if isinstance(self.metric, OpaqueMetric):
                 self._known[key] = jackknife_difference(first, second, state.design, depth, self.metric)
             else:
-                known = self._covariates_of(state, self.metric)
-                self._known[key] = paired_difference(first, second, state.design, depth, self.metric, known, at=at)
+                adjusted = self.may_judge(state, depth)  # between looks an estimate only guides the plan
+                sample, regression = self.samples.get(state, self.metric, depth, adjusted=adjusted)
+                self._known[key] = paired_difference(first, second, sample, self.metric, regression, at=at)
         return self._known[key]
 
     def evidence(self, state: RaceState, older: int, newer: int) -> tuple[object, ...]:
@@ -155,9 +167,3 @@ class Judge:
         if high < 0 or (slack > 0 and high / unit <= slack):
             return Judgement(older, "certain" if high < 0 else "tolerance", depth, None, high / unit)
         return None
-
-    def _covariates_of(self, state: RaceState, metric: AdditiveMetric) -> tuple[Float64Array, Float64Array] | None:
-        key = tuple(state.references)
-        if self._covariates[0] != key:
-            self._covariates = (key, covariates_of(state, metric))
-        return self._covariates[1]

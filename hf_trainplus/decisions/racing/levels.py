@@ -13,20 +13,23 @@ from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.judge import Judge, RaceMetric
 from hf_trainplus.decisions.racing.metrics import ScoreMetric
 from hf_trainplus.decisions.racing.opaque import GROUPS, OpaqueMetric
-from hf_trainplus.decisions.racing.paired import stratified_variance, variance_under_tie
+from hf_trainplus.decisions.racing.paired import critical_value
 from hf_trainplus.decisions.racing.records import LevelVerdict
+from hf_trainplus.decisions.racing.sample import Sample
 from hf_trainplus.decisions.racing.state import RaceState
+from hf_trainplus.decisions.racing.sums import combine, totals
 
 _SMALL, _SMALL_BOUND = 5000, 4.0  # stage decisions on small sets are made at 4 standard errors
 
 
 @dataclass(frozen=True)
 class Level:
-    """Estimate of one checkpoint's metric: value, standard error over the unread rows, and rows that inform it."""
+    """Estimate of one checkpoint's metric: value, standard error over the unread rows, and how many rows inform it."""
 
     value: float
     se: float
     informed: int
+    freedom: float = np.inf
 
 
 def level_of(state: RaceState, judge: Judge, checkpoint: int, *, at: float | None = None) -> Level | None:
@@ -52,7 +55,7 @@ def level_of(state: RaceState, judge: Judge, checkpoint: int, *, at: float | Non
     known = state.references[-1]
     exact, sign = exact_value(metric, state.columns[known]), -1.0 if metric.greater_is_better else 1.0
     found = judge.difference(state, known, checkpoint, at=0.0 if at is None else sign * (at - exact))
-    return Level(exact + sign * found.value, max(found.se, _one_row(metric, column)), found.discordant)
+    return Level(exact + sign * found.value, max(found.se, _one_row(metric, column)), found.discordant, found.freedom)
 
 
 def _one_row(metric: RaceMetric, column: Column) -> float:
@@ -103,7 +106,7 @@ def _clear(state: RaceState, judge: Judge, checkpoint: int, level: float) -> boo
     bound = max(judge.bound, _SMALL_BOUND) if state.size < _SMALL else judge.bound
     found = level_of(state, judge, checkpoint, at=level)
     enough = found is not None and found.informed >= judge.config.min_discordant and found.se > 0
-    return found is not None and enough and abs(found.value - level) > bound * found.se
+    return found is not None and enough and abs(found.value - level) > critical_value(bound, found.freedom) * found.se
 
 
 def _certain_side(metric: RaceMetric, column: Column, level: float) -> bool | None:
@@ -119,20 +122,15 @@ def _certain_side(metric: RaceMetric, column: Column, level: float) -> bool | No
 
 def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int, at: float | None) -> Level:
     design = state.design
-    rows, stratum, counts = design.order[:depth], design.ordered_stratum[:depth], design.counts(depth)
-    values = column.values[rows]
     if isinstance(metric, OpaqueMetric):
-        group = np.arange(depth) % GROUPS
+        rows = design.order[:depth]
+        values, group = column.values[rows], np.arange(depth) % GROUPS
         parts = np.array([metric.function(rows[group != g], values[group != g]) for g in range(GROUPS)])
         spread = (1 - depth / design.size) * (GROUPS - 1) / GROUPS * float(((parts - parts.mean()) ** 2).sum())
-        return Level(float(metric.function(rows, values)), float(np.sqrt(spread)), depth)
-    weight = (design.sizes / design.size / np.maximum(counts, 1))[stratum]
-    means = weight @ values
+        return Level(float(metric.function(rows, values)), float(np.sqrt(spread)), depth, GROUPS - 1)
+    sample = Sample(design, depth)
+    values = column.values[sample.rows]
+    means = totals(sample.weight, values)
     value = metric.value(means)
-    linear = values @ metric.gradient(means)
-    variance = (
-        stratified_variance(linear, stratum, counts, design)
-        if at is None
-        else variance_under_tie(linear, value - at, stratum, counts, design)
-    )
-    return Level(value, max(float(np.sqrt(variance)), _one_row(metric, column)), depth)
+    variance, freedom = sample.variance_at(combine(values, metric.gradient(means)), 0.0 if at is None else value - at)
+    return Level(value, max(float(np.sqrt(variance)), _one_row(metric, column)), depth, freedom)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hf_trainplus.decisions.racing.sums import combine
 from hf_trainplus.results import ExampleResults, Float64Array
 
 _STEP = 1e-6
@@ -206,4 +207,4 @@ class StatisticMetric:
 
     def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
         """Return the linearised contributions."""
-        return np.asarray(values @ self.gradient(means), dtype=np.float64)
+        return combine(values, self.gradient(means))

@@ -80,7 +80,7 @@ def jackknife_difference(
     left_out = np.array([sign * _without(rows, a, b, group, metric) for group in range(GROUPS)])
     spread = float(((left_out - left_out.mean()) ** 2).sum())
     variance = (1 - depth / design.size) * (GROUPS - 1) / GROUPS * spread
-    return PairedDifference(value, float(np.sqrt(variance)), depth, discordant)
+    return PairedDifference(value, float(np.sqrt(variance)), depth, discordant, freedom=GROUPS - 1)
 
 
 def _without(rows: Int64Array, a: Float64Array, b: Float64Array, group: int, metric: OpaqueMetric) -> float:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_trainplus.decisions.racing.judge import Judge
+from hf_trainplus.decisions.racing.opaque import OpaqueMetric
+from hf_trainplus.decisions.racing.paired import critical_values
 from hf_trainplus.decisions.racing.state import RaceState
+from hf_trainplus.decisions.racing.sums import total
 
 _PESSIMISM = 0.5  # standard errors by which an estimated difference is taken to be smaller than it looks
 _LOAD_SHARE = 0.001  # what a load is taken to cost, in rows as a share of N, until one was measured
@@ -42,11 +45,28 @@ class Planner:
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
+        size = int(judge.looks[-1])
+        self._bounds = np.array([judge.bound_at(float(look) / size) for look in judge.looks])
+        self._known_plans: dict[tuple[object, ...], Plan] = {}
+        self._known_gains: dict[tuple[int, int, int, int], float] = {}
+
+    def forget(self) -> None:
+        """Forget what was computed for earlier calls."""
+        self._known_gains.clear()
+        self._known_plans.clear()
 
     def plans(self, state: RaceState, live: int | None, pairs: list[tuple[int, int]]) -> list[Plan]:
         """Return a plan for each pair (older, newer), the cheapest first."""
-        found = [self.plan(state, older, newer, live) for older, newer in pairs]
+        found = [self._remembered(state, older, newer, live) for older, newer in pairs]
         return sorted(found, key=lambda plan: (plan.rows, plan.depth, plan.first, plan.second))
+
+    def _remembered(self, state: RaceState, older: int, newer: int, live: int | None) -> Plan:
+        """Plan a pair again only when one of the two was read deeper or the evidence changed."""
+        depths = (state.depth[older], state.depth[newer])
+        key = (live, *depths, *self.judge.evidence(state, older, newer))
+        if key not in self._known_plans:
+            self._known_plans[key] = self.plan(state, older, newer, live)
+        return self._known_plans[key]
 
     def plan(self, state: RaceState, older: int, newer: int, live: int | None) -> Plan:
         """Return the cheaper of settling the pair by its standard error and by certainty."""
@@ -89,11 +109,14 @@ class Planner:
         depth = min(state.depth[older], state.depth[newer])
         found = self.judge.difference(state, older, newer)
         wanted = max(abs(found.value) - _PESSIMISM * found.se, 0.0) + self.judge.slack(state, older, newer)
-        looks = self.judge.looks[np.searchsorted(self.judge.looks, depth, side="right") :]
+        following = int(np.searchsorted(self.judge.looks, depth, side="right"))
+        looks = self.judge.looks[following:]
         if depth >= size or not len(looks):
             return size
         shrink = (size / looks - 1) / max(size / depth - 1, 1e-12)
-        enough = np.flatnonzero(self.judge.bound * found.se * np.sqrt(shrink) <= wanted)
+        bounds = self._bounds[following:]
+        critical = critical_values(bounds, found.freedom * looks / depth) if np.isfinite(found.freedom) else bounds
+        enough = np.flatnonzero(critical * found.se * np.sqrt(shrink) <= wanted)
         return int(looks[enough[0]]) if len(enough) else size
 
     def _certain_depth(self, state: RaceState, older: int, newer: int) -> int | None:
@@ -109,17 +132,21 @@ class Planner:
         if worse <= 0 and found.discordant > 0:
             return None
         other = newer if older == anchor else older
-        gains = self._gains(state, other, int(anchor))
+        key = (other, int(anchor), state.depth[other], state.design.number)
+        if key not in self._known_gains:
+            self._known_gains[key] = self._gains(state, other, int(anchor))
+        gains = self._known_gains[key]
         losses = max(gains + worse, 1e-12)
         place = int(np.searchsorted(state.design.losses_met, min(1.0, gains / losses)))
         return max(min(place + 1, state.size), milestone)
 
     def _gains(self, state: RaceState, other: int, anchor: int) -> float:
-        design, depth = state.design, state.depth[other]
-        rows, stratum = design.order[:depth], design.ordered_stratum[:depth]
-        weight = (design.sizes / design.size / np.maximum(design.counts(depth), 1))[stratum]
-        move = state.columns[other].values[rows, 0] - state.columns[anchor].values[rows, 0]
-        return float(weight @ np.maximum(move if self.judge.metric.greater_is_better else -move, 0.0))
+        metric = self.judge.metric
+        if isinstance(metric, OpaqueMetric):
+            return 0.0
+        sample, _ = self.judge.samples.get(state, metric, state.depth[other], adjusted=False)
+        move = state.columns[other].values[sample.rows, 0] - state.columns[anchor].values[sample.rows, 0]
+        return total(sample.weight, np.maximum(move if metric.greater_is_better else -move, 0.0))
 
     @staticmethod
     def _rows(state: RaceState, checkpoints: tuple[int, ...], depth: int, live: int | None) -> int:

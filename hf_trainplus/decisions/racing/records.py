@@ -28,8 +28,8 @@ class ComparisonRecord:
         seed: the race's seed.
         difference: how much worse ``second`` is, in units of the metric; None when not estimated.
         se: standard error of the difference; None when not estimated.
-        z: difference in standard errors; None when not finite.
-        bound: |z| that settles a comparison.
+        z: difference in standard errors, as the normal deviate of the same tail; None when not finite.
+        bound: |z| that settles a comparison at this depth.
         discordant: rows on which the two differ; None when not counted.
         regret: most that the metric can lose by dropping the loser, in its units, below 0 where the other is better
             for sure; None while open.

@@ -66,7 +66,7 @@ def comparison_record(
         difference=estimated.value if estimated else None,
         se=estimated.se if estimated else None,
         z=estimated.z if estimated and np.isfinite(estimated.z) else None,
-        bound=judge.bound,
+        bound=judge.bound_at(outcome.depth / state.size),
         discordant=estimated.discordant if estimated else None,
         regret=outcome.regret,
         tolerance=judge.config.tolerance,

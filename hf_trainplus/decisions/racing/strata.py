@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.metrics import AdditiveMetric, LossMetric, ScoreMetric
+from hf_trainplus.decisions.racing.sums import total
 from hf_trainplus.decisions.racing.volatility import Volatility
 from hf_trainplus.results import Float64Array, Int64Array
 
@@ -120,7 +121,7 @@ def expected_squares(reference: Column, base: Float64Array, past: Volatility, me
     moved = past.distance(base)
     observed = np.bincount(bins, weights=past.count, minlength=number)
     if observed.sum() > 0:
-        level = float(moved.sum()) / max(float(observed @ per_bin), 1e-300)
+        level = float(moved.sum()) / max(total(observed, per_bin), 1e-300)
         seen = np.bincount(bins, weights=moved, minlength=number)
         per_bin = (seen + _BIN_OBSERVATIONS * level * per_bin) / (observed + _BIN_OBSERVATIONS)
     expected = (_PRIOR_OBSERVATIONS * per_bin[bins] + moved) / (_PRIOR_OBSERVATIONS + past.count)

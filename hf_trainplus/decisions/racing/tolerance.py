@@ -11,6 +11,7 @@ from hf_trainplus.decisions.racing.design import Design
 from hf_trainplus.decisions.racing.metrics import AdditiveMetric, ScoreMetric
 from hf_trainplus.decisions.racing.opaque import OpaqueMetric
 from hf_trainplus.decisions.racing.state import RaceState
+from hf_trainplus.decisions.racing.sums import combine
 
 _ALPHA = 0.0005  # one-sided chance of more unseen adverse rows than the bound says, as in racing by 3.5 errors
 
@@ -29,7 +30,7 @@ def full_set_se(state: RaceState, metric: AdditiveMetric | OpaqueMetric) -> floa
 
 def metric_rows(column: Column, metric: AdditiveMetric) -> np.ndarray:
     """(N,) linearised contribution of each row of a fully known checkpoint."""
-    return np.asarray(column.values @ metric.gradient(column.means), dtype=np.float64)
+    return combine(column.values, metric.gradient(column.means))
 
 
 def unseen_regret(
