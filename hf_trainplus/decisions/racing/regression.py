@@ -45,7 +45,7 @@ class Regression:
         self._gap = (x_means - totals(sample.weight, x))[usable] / scale
         weighted = z * self._per_row[:, None]
         inverse = np.linalg.inv(products(weighted, z) + _RIDGE * np.eye(len(usable)))
-        self._influence = transform(weighted, inverse)
+        self._influence = transform(weighted, np.asarray(inverse, dtype=np.float64))
         leverage = np.minimum(np.einsum("ij,ij->i", self._influence, z), 0.9)
         self._factor = (1.0 + combine(self._influence, self._gap) / sample.weight) / (1.0 - leverage)
 

@@ -119,7 +119,7 @@ def expected_squares(reference: Column, base: Float64Array, past: Volatility, me
     size = np.bincount(bins, minlength=number)
     per_bin = np.bincount(bins, weights=guess, minlength=number) / size
     moved = past.distance(base)
-    observed = np.bincount(bins, weights=past.count, minlength=number)
+    observed = np.bincount(bins, weights=past.count, minlength=number).astype(np.float64)
     if observed.sum() > 0:
         level = float(moved.sum()) / max(total(observed, per_bin), 1e-300)
         seen = np.bincount(bins, weights=moved, minlength=number)
