@@ -242,10 +242,17 @@ def test_a_short_evaluation_is_no_longer_raced_once_it_is_measured():
             return Evaluated(super().evaluate(command).results, evaluate_seconds=1e-3 * len(command.rows))
 
     run = run_race(trace, driver=Quick(trace))
-    assert "takes about 0.9 s" in run.verdicts[3].reason
-    assert run.verdicts[0].reason is None
-    assert all(verdict.exact for verdict in run.verdicts[3:])
+    assert all(verdict.exact and "takes about 0.9 s" in verdict.reason for verdict in run.verdicts)
+    assert run.race.cost == 1.0
     assert run.final.best == int(trace.values("loss").argmin())
+
+    class WarmsUp(Quick):
+        def evaluate(self, command):
+            slow = 10.0 if command.checkpoint == 0 else 1e-3 * len(command.rows)
+            return Evaluated(super().evaluate(command).results, evaluate_seconds=slow)
+
+    late = run_race(trace, driver=WarmsUp(trace))
+    assert (late.verdicts[0].exact, late.verdicts[1].exact) == (False, True)
     patient = run_race(trace, driver=Quick(trace), least_seconds=0.5)
     assert patient.final.reason is None
 

@@ -21,7 +21,7 @@ from hf_trainplus.decisions.racing.strata import strata_of_labels
 from hf_trainplus.decisions.racing.volatility import Volatility
 from hf_trainplus.results import Int64Array
 
-_MEASURED_AT = 3  # the first evaluations are slow: they warm up
+_MEASURED_UNTIL = 3  # the first evaluation warms up and seems slow, so the next ones are looked at too
 
 Operation = Generator[Command, Answer, RaceVerdict]
 
@@ -202,6 +202,10 @@ class Race:
         course, state = self._course, self.state
         first = state.size if state.full_reason else int(course.judge.looks[0])
         yield from course.deepen(checkpoint, first)
+        if state.full_reason is None and state.observations <= _MEASURED_UNTIL:
+            state.full_reason = short_reason(self.config, state)
+            if state.full_reason is not None:
+                yield from course.deepen(checkpoint, state.size)
         if self._live_only:
             yield from course.settle_live(checkpoint)
             return
@@ -210,8 +214,6 @@ class Race:
 
     def _make_room(self) -> Generator[Command, Answer, None]:
         course, state = self._course, self.state
-        if state.full_reason is None and state.observations == _MEASURED_AT:
-            state.full_reason = short_reason(self.config, state)
         most = 1 if state.full_reason else self.config.max_candidates
         yield from course.resolve(lambda: len(state.open) <= most)
         alone = state.open[0] if len(state.open) == 1 else None
