@@ -95,7 +95,7 @@ class Judge:
         if not np.isfinite(found.value):
             return Judgement(None, "open", depth, found)
         loser, kept = (newer, older) if found.value >= 0 else (older, newer)
-        enough = found.discordant >= self.config.min_discordant
+        enough = found.discordant >= self.config.min_discordant and found.se > 0
         regret = found.margin(self.bound_at(depth / state.size)) - abs(found.value) if enough else np.inf
         if regret < 0:
             return Judgement(loser, "bound", depth, found, regret)

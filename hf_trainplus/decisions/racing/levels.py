@@ -11,7 +11,7 @@ from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.commands import Answer, Command
 from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.judge import Judge, RaceMetric
-from hf_trainplus.decisions.racing.metrics import ScoreMetric
+from hf_trainplus.decisions.racing.metrics import ScoreMetric, unit_of
 from hf_trainplus.decisions.racing.opaque import GROUPS, OpaqueMetric
 from hf_trainplus.decisions.racing.paired import critical_value
 from hf_trainplus.decisions.racing.records import LevelVerdict
@@ -55,15 +55,7 @@ def level_of(state: RaceState, judge: Judge, checkpoint: int, *, at: float | Non
     known = state.references[-1]
     exact, sign = exact_value(metric, state.columns[known]), -1.0 if metric.greater_is_better else 1.0
     found = judge.difference(state, known, checkpoint, at=0.0 if at is None else sign * (at - exact))
-    return Level(exact + sign * found.value, max(found.se, _one_row(metric, column)), found.discordant, found.freedom)
-
-
-def _one_row(metric: RaceMetric, column: Column) -> float:
-    """Standard error that one more differing row would bring: where no row differs yet, none is still not certain."""
-    if not isinstance(metric, ScoreMetric) or not np.isfinite(metric.upper - metric.lower):
-        return 0.0
-    read, size = column.count, len(column.seen)
-    return float((metric.upper - metric.lower) * np.sqrt((size - read) / read) / size)
+    return Level(exact + sign * found.value, found.se, found.discordant, found.freedom)
 
 
 def exact_value(metric: RaceMetric, column: Column) -> float:
@@ -132,5 +124,7 @@ def _sampled(state: RaceState, metric: RaceMetric, column: Column, depth: int, a
     values = column.values[sample.rows]
     means = totals(sample.weight, values)
     value = metric.value(means)
-    variance, freedom = sample.variance_at(combine(values, metric.gradient(means)), 0.0 if at is None else value - at)
-    return Level(value, max(float(np.sqrt(variance)), _one_row(metric, column)), depth, freedom)
+    variance, freedom = sample.variance_at(
+        combine(values, metric.gradient(means)), 0.0 if at is None else value - at, unit_of(metric)
+    )
+    return Level(value, float(np.sqrt(variance)), depth, freedom)

@@ -208,3 +208,15 @@ class StatisticMetric:
     def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
         """Return the linearised contributions."""
         return combine(values, self.gradient(means))
+
+
+def unit_of(metric: AdditiveMetric) -> float:
+    """Most that one row can change a mean score bounded on both sides; 0 for every other metric.
+
+    Example:
+        >>> unit_of(ScoreMetric("accuracy", greater_is_better=True, lower=0.0, upper=1.0)), unit_of(LossMetric())
+        (1.0, 0.0)
+    """
+    if isinstance(metric, ScoreMetric) and np.isfinite(metric.lower) and np.isfinite(metric.upper):
+        return metric.upper - metric.lower
+    return 0.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_trainplus.decisions.racing.columns import Column
-from hf_trainplus.decisions.racing.metrics import AdditiveMetric
+from hf_trainplus.decisions.racing.metrics import AdditiveMetric, unit_of
 from hf_trainplus.decisions.racing.regression import Regression
 from hf_trainplus.decisions.racing.sample import Sample
 from hf_trainplus.decisions.racing.sums import combine, totals
@@ -113,7 +113,7 @@ def paired_difference(
         fitted = regression.width
         shift, residual = regression.adjust(residual)
         value += shift
-    variance, freedom = sample.variance_at(residual, value - sign * at)
+    variance, freedom = sample.variance_at(residual, value - sign * at, unit_of(metric))
     freedom = max(freedom - fitted, 1.0)
     return PairedDifference(sign * value, float(np.sqrt(variance)), sample.depth, discordant, freedom)
 

@@ -85,16 +85,18 @@ class Sample:
         within = self.within((values - self.means(values)[self.stratum]) ** 2)
         return float((self.share * self.each * within * self.unread).sum())
 
-    def variance_at(self, values: Float64Array, gap: float) -> tuple[float, float]:
+    def variance_at(self, values: Float64Array, gap: float, unit: float = 0.0) -> tuple[float, float]:
         """Variance that the mean of ``values`` would have ``gap`` below its estimate: its own, tilted there.
 
         Rare rows against the apparent winner that the sample missed make the estimate too sure and its variance too
         small together. To first order of exponential tilting the variance at a tie is ``V + |D| k3 / V``, with ``k3``
-        the third cumulant of the estimate towards zero. A favourable skewness is not used.
+        the third cumulant of the estimate towards zero. A favourable skewness is not used. With a ``unit`` one more
+        such row is taken to stand among those read, so that rows which all agree do not make the others certain.
 
         Args:
             values: (n,) values of the rows read.
             gap: how far the estimate is from the value that it is to be told from.
+            unit: most that one row can move against the estimate; 0 where that has no bound.
 
         Returns:
             The variance, and the degrees of freedom of its estimate: n for normal rows, 2 k when k of many rows
@@ -103,16 +105,26 @@ class Sample:
         centred = values - self.means(values)[self.stratum]
         squares = centred**2
         parts = self.share * self.each * self.within(squares) * self.unread
-        variance = float(parts.sum())
+        one_more = unit**2 * float(self.squared_weight.mean())
+        variance = float(parts.sum()) + one_more
         if variance <= 0:
             return 0.0, 1.0
+        cubes = total(parts, self.each) + unit**2 * float(self.cubed_weight.mean())
+        return variance + abs(gap) * self._size(centred, squares, gap, unit) * cubes / variance, self._freedom(
+            squares, one_more
+        )
+
+    def _size(self, centred: Float64Array, squares: Float64Array, gap: float, unit: float) -> float:
+        """Typical size of the rows against the estimate, from the third and second moments; 0 when they favour it."""
+        weight = float(self.cubed_weight.mean())
+        second = total(self.cubed_weight, squares) + unit**2 * weight
+        third = -np.sign(gap) * total(self.cubed_weight * squares, centred) + unit**3 * weight
+        return max(float(third) / second, 0.0) if second > 0 else float(np.abs(centred).max())
+
+    def _freedom(self, squares: Float64Array, one_more: float) -> float:
         of_rows = self.squared_weight * squares
-        mass = float(of_rows.sum())
-        excess = total(of_rows, of_rows) / mass**2 - self.evenness if mass > 0 else 2.0
-        freedom = max(2.0 / excess, 1.0) if excess > 0 else float(self.depth)
-        scale = total(self.cubed_weight, squares)
-        if scale > 0:
-            size = -np.sign(gap) * total(self.cubed_weight * squares, centred) / scale
-        else:
-            size = float(np.abs(centred).max())
-        return variance + abs(gap) * max(size, 0.0) * total(parts, self.each) / variance, freedom
+        mass = float(of_rows.sum()) + one_more
+        if mass <= 0:
+            return 1.0
+        excess = (total(of_rows, of_rows) + one_more**2) / mass**2 - self.evenness
+        return max(2.0 / excess, 1.0) if excess > 0 else float(self.depth)
