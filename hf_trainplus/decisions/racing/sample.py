@@ -80,11 +80,6 @@ class Sample:
         extra = 0.0 if len(self.counts) == 1 else _PRIOR_ROWS
         return np.asarray((sums + extra * level * self.prior) / np.maximum(freedom + extra, 1.0), dtype=np.float64)
 
-    def variance(self, values: Float64Array) -> float:
-        """Variance of the stratified mean of (n,) values over the rows that were not read."""
-        within = self.within((values - self.means(values)[self.stratum]) ** 2)
-        return float((self.share * self.each * within * self.unread).sum())
-
     def variance_at(self, values: Float64Array, gap: float, unit: float = 0.0) -> tuple[float, float]:
         """Variance that the mean of ``values`` would have ``gap`` below its estimate: its own, tilted there.
 
