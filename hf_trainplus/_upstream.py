@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, rotate_checkpoints
 from transformers.utils import logging
 
 if TYPE_CHECKING:
@@ -40,7 +42,22 @@ PRIVATE_MEMBERS = {
     "_load_callback_state": "5.0",
     "_get_eval_sampler": "5.0",
     "_get_dataloader": "5.0",
+    "_maybe_log_save_evaluate": "5.0",
+    "_load_rng_state": "5.0",
+    "_push_from_checkpoint": "5.0",
 }
+
+# attributes that the training loop sets on itself, in the same way
+PRIVATE_ATTRIBUTES = {"_tr_loss": "5.0", "_total_loss_scalar": "5.0", "_globalstep_last_logged": "5.0"}
+
+
+@dataclass(frozen=True)
+class RunningSums:
+    """Training losses of this rank since the last log, those that were logged, and the step of that log."""
+
+    loss: float
+    total_loss: float
+    last_logged_step: int
 
 
 class UpstreamTrainer(Trainer):
@@ -69,7 +86,20 @@ class UpstreamTrainer(Trainer):
     def plus_checkpoint_begins(self, checkpoint_dir: str) -> None:
         """Act before a checkpoint is written; what is written there is complete when the checkpoint is."""
 
+    def plus_saving(self, final: str) -> AbstractContextManager[str]:
+        """Give the folder in which the checkpoint ``final`` is written; at the end of the context it is in place."""
+        return nullcontext(os.path.dirname(final))
+
+    def plus_boundary(self, grad_norm: Any, learning_rate: float | None) -> None:
+        """Act after a step, and again after the last step of an epoch, before logs, evaluations and saves."""
+
+    def plus_train_loss(self) -> float | None:
+        """Return the mean training loss that the end of the run logs; None for upstream's own."""
+        return None
+
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
+        if skip_scheduler and self.state.global_step > 0:  # eval_on_start of a run that started long ago
+            return {}
         return self.plus_evaluate(
             lambda: super(UpstreamTrainer, self)._evaluate(trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
         )
@@ -78,9 +108,37 @@ class UpstreamTrainer(Trainer):
         return self.plus_is_new_best(metrics, self._get_output_dir(trial=trial))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.plus_checkpoint_begins(checkpoint_dir(self, trial))
-        super()._save_checkpoint(model, trial)
-        self.plus_checkpoint_saved(checkpoint_dir(self, trial))
+        final = checkpoint_dir(self, trial)
+        run_dir = os.path.dirname(final)
+        with self.plus_saving(final) as folder, _writing_in(self, folder, run_dir):
+            self.plus_checkpoint_begins(checkpoint_dir(self, trial))
+            super()._save_checkpoint(model, trial)
+        if folder != run_dir:
+            if self.args.push_to_hub:
+                self._push_from_checkpoint(final)
+            if self.args.should_save:
+                best = self.state.best_model_checkpoint
+                rotate_checkpoints(run_dir, self.args.save_total_limit, best, use_mtime=True)
+        self.plus_checkpoint_saved(final)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return getattr(self, "_plus_writes_in", None) or super()._get_output_dir(trial)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if getattr(self, "_plus_writes_in", None) is None:  # the upload runs beside the training: from its last place
+            super()._push_from_checkpoint(checkpoint_folder)  # type: ignore[no-untyped-call, unused-ignore]
+
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **kwargs: Any) -> None:
+        self.plus_boundary(grad_norm, kwargs.get("learning_rate"))
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log as upstream does; the mean training loss at the end is that of the whole run."""
+        ends = "train_loss" in logs and getattr(self, "_plus_finalizing", False)
+        loss = self.plus_train_loss() if ends else None
+        if loss is not None:
+            logs["train_loss"] = loss
+        super().log(logs, *args, **kwargs)
 
     def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
         # Without a count the model takes the mean over its own targets. Upstream's count is off by one a row for
@@ -94,24 +152,31 @@ class UpstreamTrainer(Trainer):
         super()._load_callback_state()
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
-        if not getattr(self, "_plus_started", False):
-            self._plus_started = True
-            self.plus_training_starts(
-                kwargs.get("resume_from_checkpoint"), kwargs.get("trial"), kwargs.get("ignore_keys_for_eval")
-            )
+        if not self._plus_started:
+            self._plus_begin(kwargs.get("trial"), kwargs.get("start_time"))
+            if self.state.global_step >= self.state.max_steps > 0:  # upstream would take one more
+                self.control.should_training_stop = True
             if self.control.should_training_stop:  # a pending evaluation asked for it: no step is due any more
                 return None
         return super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
-    def _finalize_training(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> Any:
         if not self._plus_started:  # resumed where no step was left
-            self._plus_started = True
-            self.plus_training_starts(self._plus_resume, trial, None)
+            self._plus_begin(trial, start_time)
         self.plus_training_ends(self._get_output_dir(trial=trial))
-        return super()._finalize_training(trial, *args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
+        self._plus_finalizing = True
+        output = super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call, unused-ignore]
+        self._plus_finalizing = False
+        return output._replace(training_loss=output.metrics["train_loss"])
+
+    def _plus_begin(self, trial: Any, start_time: Any) -> None:
+        self._plus_started, self._plus_start_time = True, start_time
+        self.plus_training_starts(self._plus_resume, trial, self._plus_ignore_keys)
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self._plus_started, self._plus_resume = False, kwargs.get("resume_from_checkpoint")
+        self._plus_started = self._plus_finalizing = False
+        self._plus_resume = kwargs.get("resume_from_checkpoint")
+        self._plus_ignore_keys = kwargs.get("ignore_keys_for_eval")
         return super()._inner_training_loop(*args, **kwargs)
 
     def _wrap_model(self, *args: Any, **kwargs: Any) -> Any:
@@ -132,6 +197,62 @@ def save_checkpoint(trainer: Any, trial: Any = None) -> str:
     """Write a complete checkpoint of the current step and return its folder."""
     trainer._save_checkpoint(trainer.model_wrapped, trial)
     return checkpoint_dir(trainer, trial)
+
+
+@contextmanager
+def _writing_in(trainer: Any, folder: str, run_dir: str) -> Iterator[None]:
+    """Let upstream write a checkpoint in ``folder``, and name the best one by the place that it has afterwards."""
+    if folder == run_dir:
+        yield
+        return
+    state, strategy = trainer.state, trainer.args.save_strategy
+    best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
+    if strategy != SaveStrategy.NO and state.best_global_step and os.path.isdir(best):
+        state.best_model_checkpoint = best
+    trainer._plus_writes_in = folder
+    try:
+        yield
+        written = checkpoint_dir(trainer)
+        if str(state.best_model_checkpoint).startswith(os.path.join(folder, "")):
+            state.best_model_checkpoint = best
+            if trainer.args.should_save:
+                state.save_to_json(os.path.join(written, TRAINER_STATE_NAME))
+    finally:
+        trainer._plus_writes_in = None
+
+
+def running_sums(trainer: Any) -> RunningSums | None:
+    """Return the loop's running sums, None outside training."""
+    if not trainer.is_in_train or not hasattr(trainer, "_tr_loss"):
+        return None
+    return RunningSums(trainer._tr_loss.item(), trainer._total_loss_scalar, trainer._globalstep_last_logged)
+
+
+def set_running_sums(trainer: Any, sums: RunningSums) -> None:
+    """Put the loop where another one stood."""
+    trainer._tr_loss.fill_(sums.loss)
+    trainer._total_loss_scalar, trainer._globalstep_last_logged = sums.total_loss, sums.last_logged_step
+
+
+def end_epoch(trainer: Any, checkpoint: str, trial: Any, grad_norm: float | None, learning_rate: float | None) -> None:
+    """Do what follows the last step of an epoch, for a checkpoint that was written between the two."""
+    trainer._load_rng_state(checkpoint)
+    trainer.control = trainer.callback_handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
+    trainer._maybe_log_save_evaluate(
+        trainer._tr_loss,
+        grad_norm,
+        trainer.model_wrapped,
+        trial,
+        trainer.state.epoch,
+        trainer._plus_ignore_keys,
+        trainer._plus_start_time,
+        learning_rate=learning_rate,
+    )
+
+
+def run_dir(trainer: Any, trial: Any) -> str:
+    """Return the folder of the run's checkpoints."""
+    return str(trainer._get_output_dir(trial=trial))
 
 
 def evaluate_step(trainer: Any, trial: Any, ignore_keys: Any) -> dict[str, float]:

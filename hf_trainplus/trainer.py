@@ -15,8 +15,12 @@ from hf_trainplus.callbacks.evaluation_progress import draw_examples
 from hf_trainplus.callbacks.from_arguments import add_asked_callbacks
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
-from hf_trainplus.training import best, construction, pending, strict_state
+from hf_trainplus.training import best, construction, interrupted, pending, strict_state
 from hf_trainplus.training.argument_values import refuse_wrong_base_order
+from hf_trainplus.training.checkpoints import resuming, saving
+from hf_trainplus.training.checkpoints.boundary import Boundary
+from hf_trainplus.training.checkpoints.files import replace_text
+from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
 from hf_trainplus.training.source import EvaluationSource
 
@@ -67,6 +71,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None
         self.stop_requested = False
+        self.pending_error: Exception | None = None
+        self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
         draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
         add_asked_callbacks(self)
@@ -98,6 +104,26 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def _schedules(self) -> bool:
         """Whether this trainer has made a scheduled evaluation yet."""
         return "_scheduled" in self.__dict__
+
+    # ---- training ----
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Train as ``Trainer.train`` does; ``resume_from_checkpoint=True`` takes the newest checkpoint that is whole.
+
+        Raises:
+            ValueError: the checkpoint that was named is torn, or none is whole.
+        """
+        run_dir = upstream.run_dir(self, trial)
+        resuming.prepare_folder(self, run_dir)
+        folder = resuming.choose_checkpoint(self, resume_from_checkpoint, run_dir)
+        self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
+        return super().train(folder, trial, *args, **kwargs)
+
+    def get_batch_samples(self, epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        """Fetch the rows of a step as ``Trainer`` does, and say once when they cannot be repeated on a resume."""
+        fetch = super().get_batch_samples
+        return self._random_data.fetched(epoch_iterator, lambda: fetch(epoch_iterator, *args, **kwargs))
 
     # ---- evaluation ----
     def evaluate(
@@ -176,36 +202,10 @@ class PlusTrainer(upstream.UpstreamTrainer):
             if not self._runner.generation.left_out:
                 best.require_metric(self.args, metrics, self.label_names)
         except Exception as error:
-            if type(error).__name__ == "EvaluationLeft":
-                self._evaluation_left(error)
-            else:
-                self._evaluation_failed(error)
+            act = interrupted.leave if type(error).__name__ == "EvaluationLeft" else interrupted.fail
+            act(self, error)
             return {}
         return metrics
-
-    def _evaluation_left(self, error: Exception) -> None:
-        self.stop_requested = True
-        folder = upstream.save_checkpoint(self)
-        if self.args.should_save:
-            pending.mark_pending(folder, self.state.global_step, error)
-        self.control.should_save = self.control.should_evaluate = False
-        self.control.should_training_stop = True
-
-    def _evaluation_failed(self, error: Exception) -> None:
-        step = self.state.global_step
-        folder = upstream.save_checkpoint(self)
-        if self.args.should_save:
-            pending.mark_pending(folder, step, error)
-            pending.record_failure(str(self.args.output_dir), step, error)
-        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        if getattr(self.args, "on_eval_error", "raise") == "raise":
-            raise error
-        upstream.logger.warning(
-            f"the evaluation of step {step} failed ({type(error).__name__}: {error}); checkpoint {folder} is safe and "
-            f"training continues, since on_eval_error='continue'. See {pending.FAILURES}."
-        )
-        # upstream clears these flags when an evaluation and a save have succeeded
-        self.control.should_save = self.control.should_evaluate = False
 
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""
@@ -218,8 +218,21 @@ class PlusTrainer(upstream.UpstreamTrainer):
         found = best.note_best(args, self.state, self.control, value, run_dir)
         return found or bool(self.control.should_save)
 
+    def plus_saving(self, final: str) -> AbstractContextManager[str]:
+        """Write a checkpoint under another name until it is whole."""
+        return saving.staged(self, final, lambda: self._boundary.state(self))
+
+    def plus_boundary(self, grad_norm: Any, learning_rate: float | None) -> None:
+        """Note where the loop stands, for a checkpoint that is written here."""
+        self._boundary.enter(self.state.global_step, grad_norm, learning_rate)
+
+    def plus_train_loss(self) -> float | None:
+        """Return the mean training loss over all sessions of the run."""
+        return self._boundary.train_loss(self)
+
     def plus_checkpoint_begins(self, checkpoint_dir: str) -> None:
         """Write what a resumed run needs to go on with the same decisions."""
+        interrupted.mark(self, checkpoint_dir)
         if self._schedules:
             self._scheduled.save(checkpoint_dir)
 
@@ -236,17 +249,16 @@ class PlusTrainer(upstream.UpstreamTrainer):
             self.log(metrics)
 
     def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
-        """Keep the state's file strict JSON."""
-        if self.args.should_save:
-            strict_state.make_file_strict(os.path.join(checkpoint_dir, "trainer_state.json"))
+        """Delete what no checkpoint needs any more."""
+        saving.tidy_records(self, os.path.dirname(checkpoint_dir))
         if self._schedules:
             self._scheduled.tidy(os.path.dirname(checkpoint_dir))
 
     def save_state(self) -> None:
-        """Save the state as upstream does, as strict JSON."""
-        super().save_state()
-        if self.args.should_save:
-            strict_state.make_file_strict(os.path.join(str(self.args.output_dir), "trainer_state.json"))
+        """Save the state as upstream does, as strict JSON, in one step."""
+        if self.is_world_process_zero():
+            os.makedirs(str(self.args.output_dir), exist_ok=True)
+            replace_text(os.path.join(str(self.args.output_dir), saving.STATE_FILE), strict_state.text_of(self.state))
 
     def plus_state_loaded(self) -> None:
         """Restore what the strict file spelled out, before upstream hands callbacks their part."""
@@ -259,17 +271,11 @@ class PlusTrainer(upstream.UpstreamTrainer):
             self._scheduled.begin(resume_from_checkpoint)
         if resume_from_checkpoint is None:
             return
+        loop = self._boundary.take_up(self, resume_from_checkpoint)
         if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):
-            self._evaluate_pending(resume_from_checkpoint, trial, ignore_keys)
-
-    def _evaluate_pending(self, folder: str, trial: Any, ignore_keys: Any) -> None:
-        metrics = upstream.evaluate_step(self, trial, ignore_keys)
-        self.plus_is_new_best(metrics, os.path.dirname(folder))
-        self.control.should_save = False
-        if self.args.should_save and metrics:
-            pending.clear_pending(folder)
-            self.state.save_to_json(os.path.join(folder, "trainer_state.json"))
-            self.plus_checkpoint_saved(folder)
+            interrupted.catch_up(self, resume_from_checkpoint, trial, ignore_keys)
+        if loop is not None and self._boundary.owes_epoch_end(self):
+            upstream.end_epoch(self, resume_from_checkpoint, trial, loop.grad_norm, loop.learning_rate)
 
 
 class PlusSeq2SeqTrainer(Seq2SeqTrainer, PlusTrainer):

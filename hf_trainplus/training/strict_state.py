@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from typing import TYPE_CHECKING, Any
+
+from hf_trainplus.training.checkpoints.files import replace_text
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -46,6 +49,16 @@ def from_strict(value: Any) -> Any:
     return value
 
 
+def text_of(state: TrainerState) -> str:
+    """Return what ``save_to_json`` of a state writes, as strict JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.json")
+        state.save_to_json(path)
+        make_file_strict(path)
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
 def make_file_strict(path: str) -> None:
     """Rewrite a JSON file in which Python wrote NaN or Infinity; other files are left untouched."""
     if not os.path.isfile(path):
@@ -57,10 +70,7 @@ def make_file_strict(path: str) -> None:
     strict = json.dumps(to_strict(json.loads(text)), indent=2, sort_keys=True, allow_nan=False) + "\n"
     if strict == text:
         return
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(strict)
-    os.replace(temporary, path)
+    replace_text(path, strict)
 
 
 def restore_state(state: TrainerState) -> None:
