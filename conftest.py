@@ -7,3 +7,6 @@ from pathlib import Path
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# scripts that tests and people start: importing them as modules would show nothing, and some change global settings
+collect_ignore_glob = ["tests/support/*", "tests/benchmarks/*"]

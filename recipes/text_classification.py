@@ -110,6 +110,8 @@ def main(argv: Sequence[str]) -> None:
     trainer.save_state()
     if trainer.is_world_process_zero():
         Console().print(summary(metrics, trainer.state.log_history, args))
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
 
 
 def parse(argv: Sequence[str]) -> tuple[DataArguments, TrainArguments]:

@@ -15,6 +15,7 @@ from torch import distributed
 
 from hf_trainplus.callbacks.budget import BudgetCallback
 from tests.callbacks.budget_runs import Clock, Slow, make_trainer
+from tests.support.launch import leave
 
 
 def gathered(value):
@@ -90,7 +91,7 @@ def main(folder, only=None):
     for name, case in cases.items():
         if only in (None, name):
             case(name)
-    distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

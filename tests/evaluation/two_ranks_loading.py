@@ -13,6 +13,7 @@ from hf_trainplus.evaluation.loading import LoaderSettings, PlannedLoader, Strea
 from hf_trainplus.evaluation.memory_backoff import BatchLimit, run_with_backoff
 from tests.evaluation.test_streaming import Stream
 from tests.support.computed_rows import Slow, checked, collate
+from tests.support.launch import leave
 
 SIZES = WindowSizes(2, tokens_per_batch=24, window_rows=6)
 
@@ -89,7 +90,7 @@ def main():
         part(dist.get_rank(), dist.get_world_size())
     if dist.get_rank() == 0:
         print("all parts done")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from torchmetrics.classification import MulticlassF1Score
 from hf_trainplus.evaluation.metrics import load_metric
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer, as_metric
 from hf_trainplus.evaluation.ranks import Ranks
+from tests.support.launch import leave
 
 ROWS, CLASSES, BATCH = 23, 4, 3
 NAMES = ["O", "B-A", "I-A", "B-B"]
@@ -119,7 +120,7 @@ def main():
     for name, (make, one_label) in made().items():
         check(name, make, one_label, ranks)
     check_failure(ranks)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

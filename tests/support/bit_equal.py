@@ -13,6 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from tests.support import tiny
+from tests.support.launch import leave
 
 
 def summed_cross_entropy(outputs, labels, num_items_in_batch=None):
@@ -126,4 +127,4 @@ if __name__ == "__main__":
         found = compare(CASES[name], Path(sys.argv[1]) / name)
         print(f"{found or 'equal'} {name}", flush=True)
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        leave()

@@ -8,6 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.losses import find_loss_kind
 from tests.support import loss_models as models
+from tests.support.launch import leave
 
 
 def main():
@@ -34,7 +35,7 @@ def main():
     dist.barrier()
     if rank == 0:
         print(f"rows agree on {dist.get_world_size()} ranks")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from hf_trainplus.evaluation.windows import LoadedBatch
 from tests.support import tiny
 from tests.support.counting_model import END, CountingModel, counting_rows
 from tests.support.generation import ENDS, Recorder, completion_rows, counting, exact_match, sampling_llama
+from tests.support.launch import leave
 
 
 def batch_of(rows, positions):
@@ -105,5 +106,4 @@ if __name__ == "__main__":
     results["ranks_agree"] = len(set(everywhere)) == 1
     fails_on_one_rank(Path(sys.argv[1]), results)
     print("FOUND " + json.dumps(results), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    leave()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,3 +25,12 @@ def torchrun(script, *arguments, processes=2, timeout=280, check=True, **extra):
     if check:
         assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done
+
+
+def leave():
+    """Meet the other ranks and take the process group down, as every script that ``torchrun`` starts must at its end.
+
+    A gloo thread that frees the tensors of the last gather while the interpreter ends aborts the process.
+    """
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()

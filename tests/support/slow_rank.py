@@ -13,6 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from hf_trainplus.callbacks.step_clock import StepClockCallback
 from tests.support import tiny
+from tests.support.launch import leave
 
 SECONDS = 0.05
 
@@ -63,4 +64,4 @@ if __name__ == "__main__":
         summary = run(name, Path(sys.argv[1]) / name)
         if torch.distributed.get_rank() == 0:
             print(json.dumps({"case": name, **summary}), flush=True)
-    torch.distributed.destroy_process_group()
+    leave()

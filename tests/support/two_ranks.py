@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments, load_metric
 from tests.support import tiny
+from tests.support.launch import leave
 
 
 def make(model, rows, folder, metric=None, collator=None, **options):
@@ -108,4 +109,4 @@ if __name__ == "__main__":
     torch.distributed.all_gather_object(everywhere, json.dumps(results))
     results["ranks_agree"] = len(set(everywhere)) == 1
     print("FOUND " + json.dumps(results), flush=True)
-    torch.distributed.destroy_process_group()
+    leave()
