@@ -115,8 +115,9 @@ def test_allocation_sites_are_named_when_asked(tmp_path, warnings_of_ours):
         def __init__(self):
             self.kept = []
 
-        def on_step_end(self, *args, **kwargs):
-            self.kept.append([bytes(4000) for _ in range(1000)])
+        def on_step_end(self, args, state, *rest, **kwargs):
+            if state.global_step % 2 == 0:
+                self.kept.append(b"x" * (33 * MIB))
 
     callback = MemoryLeakCallback(every_steps=2, time_share=None, trace_allocations=True)
     make(tmp_path, callback, extra=[Rows()]).train()
