@@ -87,6 +87,13 @@ class PlusTrainingArguments(TrainingArguments):
     usd_per_device_hour: float | None = field(
         default=None, metadata={"help": "Price of one device for one hour, for a budget in usd."}
     )
+    deadline: str | None = field(
+        default=None,
+        metadata={
+            "help": "When the run must be over, with its last evaluation and checkpoint: an ISO 8601 time or seconds "
+            "since 1970; SLURM_JOB_END_TIME counts too, the earlier one holds."
+        },
+    )
     stop_signals: str | None = field(
         default=None,
         metadata={"help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1."},

@@ -26,6 +26,7 @@ GIVEN = {
     "eval_time_share": ("0.05", 0.05),
     "budget": ("gpu_hours=8,wall_clock=2h", "gpu_hours=8,wall_clock=2h"),
     "usd_per_device_hour": ("2.5", 2.5),
+    "deadline": ("2026-05-01T18:00", "2026-05-01T18:00"),
     "stop_signals": ("SIGTERM", "SIGTERM"),
     "gpu_monitor": ("0.5", 0.5),
     "eval_predictions": ("argmax", "argmax"),
@@ -87,6 +88,8 @@ def test_yaml_json_and_pickle(tmp_path):
         ({"eval_precision": "int8"}, "'bf16', 'fp16', 'fp32', None"),
         ({"eval_schedule": "sometimes"}, "'fixed', 'adaptive'"),
         ({"eval_time_share": 0.1}, "eval_schedule='adaptive'"),
+        ({"deadline": "tomorrow"}, "deadline='2026-05-01T18:00' or deadline=1777651200"),
+        ({"deadline": True}, "deadline is True"),
         ({"gpu_monitor": "-1"}, "gpu_monitor=1.0"),
         ({"ddp_comm_hook": "zip"}, "'power_sgd'"),
     ],
@@ -95,3 +98,18 @@ def test_bad_values_are_refused_at_construction(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         PlusTrainingArguments(str(tmp_path / "never"), use_cpu=True, report_to="none", **options)
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1777651200", "1777651200"),
+        ("2026-05-01T18:00:00", "2026-05-01T18:00:00"),
+        ("2026-05-01T18:00:00Z", "2026-05-01T18:00:00+00:00"),
+        ("2026-05-01", "2026-05-01"),
+    ],
+)
+def test_a_deadline_of_a_yaml_file_is_text_whatever_yaml_makes_of_it(written, value, tmp_path):
+    args = PlusTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", deadline=yaml.safe_load(written))
+    assert args.deadline == value
+    assert json.loads(args.to_json_string())["deadline"] == value

@@ -22,7 +22,7 @@ def add_asked_callbacks(trainer: Trainer) -> None:
     attach_monitoring(trainer, getattr(args, "gpu_monitor", False))
     if getattr(args, "eval_schedule", "fixed") == "adaptive":
         _add_schedule(trainer, args)
-    if getattr(args, "budget", None) is not None or getattr(args, "stop_signals", None) is not None:
+    if any(getattr(args, name, None) is not None for name in ("budget", "deadline", "stop_signals")):
         _add_budget(trainer, args)
 
 
@@ -43,5 +43,10 @@ def _add_budget(trainer: Trainer, args: PlusTrainingArguments) -> None:
     from hf_trainplus.callbacks.budget import BudgetCallback
 
     trainer.add_callback(
-        BudgetCallback(args.budget, usd_per_device_hour=args.usd_per_device_hour, stop_signals=args.stop_signals)
+        BudgetCallback(
+            args.budget,
+            usd_per_device_hour=args.usd_per_device_hour,
+            deadline=args.deadline,
+            stop_signals=args.stop_signals,
+        )
     )

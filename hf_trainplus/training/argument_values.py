@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
+
+from hf_trainplus.budget.stops import parse_deadline
 
 if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
@@ -32,6 +35,7 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
             "schedule moves evaluations: set eval_schedule='adaptive'."
         )
     args.gpu_monitor = read_interval("gpu_monitor", args.gpu_monitor)
+    args.deadline = read_deadline(args.deadline)
     one_of(args, "on_eval_error", ("raise", "continue"))
     one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
     if not 0 < args.eval_confidence < 1:
@@ -145,6 +149,21 @@ def read_interval(name: str, value: Any) -> Any:
     if not seconds > 0:
         raise ValueError(f"{name}={value!r}; allowed are true, false or seconds above 0, e.g. {name}=1.0.")
     return seconds
+
+
+def read_deadline(value: Any) -> str | None:
+    """Return a deadline as text, as it was given; a YAML file gives times and numbers too.
+
+    Example:
+        >>> read_deadline("2026-05-01T18:00"), read_deadline(1777651200), read_deadline("none")
+        ('2026-05-01T18:00', '1777651200', None)
+    """
+    if value is None or str(value).lower() == "none":
+        return None
+    if not isinstance(value, bool):
+        value = value.isoformat() if isinstance(value, date) else str(value)
+    parse_deadline(value)
+    return str(value)
 
 
 def read_names(value: Any) -> Any:
