@@ -45,10 +45,20 @@ PRIVATE_MEMBERS = {
     "_maybe_log_save_evaluate": "5.0",
     "_load_rng_state": "5.0",
     "_push_from_checkpoint": "5.0",
+    "_init_training_state": "5.0",
+    "_prepare_for_training": "5.0",
+    "_load_from_checkpoint": "5.0",
+    "_load_optimizer_and_scheduler": "5.0",
+    "_get_train_sampler": "5.0",
 }
 
 # attributes that the training loop sets on itself, in the same way
-PRIVATE_ATTRIBUTES = {"_tr_loss": "5.0", "_total_loss_scalar": "5.0", "_globalstep_last_logged": "5.0"}
+PRIVATE_ATTRIBUTES = {
+    "_tr_loss": "5.0",
+    "_total_loss_scalar": "5.0",
+    "_globalstep_last_logged": "5.0",
+    "_train_batch_size": "5.0",
+}
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,31 @@ class UpstreamTrainer(Trainer):
 
     def plus_boundary(self, grad_norm: Any, learning_rate: float | None) -> None:
         """Act after a step, and again after the last step of an epoch, before logs, evaluations and saves."""
+
+    def plus_loop_begins(self) -> None:
+        """Act once a loop, before data, model and optimizer are prepared."""
+
+    def plus_position(self, found: tuple[int, int], max_steps: int, update_steps_an_epoch: int) -> tuple[int, int]:
+        """Return the epochs that are done and the batches of the next one; ``found`` is what upstream says."""
+        return found
+
+    def plus_weights_from(self, checkpoint: str) -> str:
+        """Return the folder from which weights and optimizer are loaded for a run that resumes from ``checkpoint``."""
+        return checkpoint
+
+    def plus_load_optimizer(self, checkpoint: str) -> bool:
+        """Load the optimizer in place of upstream and return True; False leaves it to upstream."""
+        return False
+
+    def plus_prepared(self) -> None:
+        """Act once model, optimizer and schedule are made and loaded."""
+
+    def plus_train_sampler(self, sampler: Any) -> Any:
+        """Return the sampler of the training data; ``sampler`` is upstream's."""
+        return sampler
+
+    def plus_epoch_begins(self, epoch: int) -> None:
+        """Act before the rows of an epoch are drawn."""
 
     def plus_train_loss(self) -> float | None:
         """Return the mean training loss that the end of the run logs; None for upstream's own."""
@@ -158,6 +193,7 @@ class UpstreamTrainer(Trainer):
                 self.control.should_training_stop = True
             if self.control.should_training_stop:  # a pending evaluation asked for it: no step is due any more
                 return None
+        self.plus_epoch_begins(kwargs["epoch"])
         return super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call, unused-ignore]
 
     def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> Any:
@@ -177,7 +213,32 @@ class UpstreamTrainer(Trainer):
         self._plus_started = self._plus_finalizing = False
         self._plus_resume = kwargs.get("resume_from_checkpoint")
         self._plus_ignore_keys = kwargs.get("ignore_keys_for_eval")
+        self.plus_loop_begins()
         return super()._inner_training_loop(*args, **kwargs)
+
+    def _init_training_state(
+        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, *args: Any, **kwargs: Any
+    ) -> tuple[int, int]:
+        found: tuple[int, int] = super()._init_training_state(  # type: ignore[no-untyped-call, unused-ignore]
+            max_steps, num_update_steps_per_epoch, num_train_epochs, *args, **kwargs
+        )
+        return self.plus_position(found, max_steps, num_update_steps_per_epoch)
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        folder = None if resume_from_checkpoint is None else self.plus_weights_from(resume_from_checkpoint)
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, folder)  # type: ignore[no-untyped-call, unused-ignore]
+        self.plus_prepared()
+        return prepared
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(self.plus_weights_from(resume_from_checkpoint), model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not self.plus_load_optimizer(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return self.plus_train_sampler(super()._get_train_sampler(train_dataset))
 
     def _wrap_model(self, *args: Any, **kwargs: Any) -> Any:
         wrapped = super()._wrap_model(*args, **kwargs)
@@ -253,6 +314,17 @@ def end_epoch(trainer: Any, checkpoint: str, trial: Any, grad_norm: float | None
 def run_dir(trainer: Any, trial: Any) -> str:
     """Return the folder of the run's checkpoints."""
     return str(trainer._get_output_dir(trial=trial))
+
+
+def forget_optimizer(trainer: Any) -> None:
+    """Let the next loop make optimizer and schedule anew, and wrap the model anew."""
+    trainer.optimizer = trainer.lr_scheduler = None
+    trainer.model_wrapped = trainer.model
+
+
+def set_train_batch_size(trainer: Any) -> None:
+    """Make the training loader follow the arguments, from which upstream reads it once only."""
+    trainer._train_batch_size = trainer.args.train_batch_size
 
 
 def evaluate_step(trainer: Any, trial: Any, ignore_keys: Any) -> dict[str, float]:

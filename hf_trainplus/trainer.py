@@ -12,7 +12,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.callbacks.evaluation_progress import draw_examples
-from hf_trainplus.callbacks.from_arguments import add_asked_callbacks
+from hf_trainplus.callbacks.from_arguments import add_asked_callbacks, add_plan
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
 from hf_trainplus.training import best, construction, interrupted, pending, strict_state
@@ -23,20 +23,25 @@ from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
 from hf_trainplus.training.source import EvaluationSource
+from hf_trainplus.training.stages import trainer as plans
+from hf_trainplus.training.stages.hooks import StagedHooks
 
 if TYPE_CHECKING:
+    from hf_trainplus.budget.stages import StagePlan
     from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
     from hf_trainplus.training.runner import EvaluationRunner
     from hf_trainplus.training.scheduled import ScheduledEvaluations
 
 
-class PlusTrainer(upstream.UpstreamTrainer):
+class PlusTrainer(StagedHooks):
     """Drop-in ``Trainer`` whose evaluation is token-exact, counts every row once and changes no training bit.
 
     With no Plus option set it trains bit-equal to ``Trainer``. It stands as the last base under any other trainer:
     ``class MyTrainer(SFTTrainer, PlusTrainer)``. It takes the arguments of ``Trainer`` (plain ``TrainingArguments`` are
     accepted too) and ``subset_strategy``, an object that draws the rows of ``eval_mode="subset"``. The keys that an
-    evaluation logs are listed at ``hf_trainplus.training.logged.logged_metrics``.
+    evaluation logs are listed at ``hf_trainplus.training.logged.logged_metrics``. A ``plan`` of stages (or
+    ``args.plan``) may name training data out of a mapping ``train_dataset`` and evaluation sets out of
+    ``extra_eval_datasets``, which only the stages that name them evaluate.
 
     Raises:
         TypeError: PlusTrainer stands before another trainer among the bases, or the arguments are not of the kind that
@@ -65,7 +70,15 @@ class PlusTrainer(upstream.UpstreamTrainer):
         construction.check_arguments_kind(cls, PlusTrainer, args, kwargs)
         return super().__new__(cls)
 
-    def __init__(self, *args: Any, subset_strategy: SubsetStrategy | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        subset_strategy: SubsetStrategy | None = None,
+        plan: StagePlan | dict[str, Any] | str | None = None,
+        extra_eval_datasets: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args, kwargs, data = construction.take_named_sets(args, kwargs)
         super().__init__(*args, **kwargs)
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
@@ -76,6 +89,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
         draw_examples(self, lambda: self._runner.progress)
         construction.complete_label_names(self)
         add_asked_callbacks(self)
+        self.extra_eval_datasets = extra_eval_datasets or {}
+        self._staged = add_plan(self, plan, data, self.extra_eval_datasets)
         construction.warn_of_plain_arguments(self)
         construction.require_evaluations(self)
         if isinstance(self.eval_dataset, dict):
@@ -116,9 +131,18 @@ class PlusTrainer(upstream.UpstreamTrainer):
         """
         run_dir = upstream.run_dir(self, trial)
         resuming.prepare_folder(self, run_dir)
-        folder = resuming.choose_checkpoint(self, resume_from_checkpoint, run_dir)
-        self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
-        return super().train(folder, trial, *args, **kwargs)
+        given = resume_from_checkpoint if self._staged is None else self._staged.resume_from(resume_from_checkpoint)
+        folder = resuming.choose_checkpoint(self, given, run_dir)
+        train = super().train
+
+        def train_once(checkpoint: str | None) -> Any:
+            self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
+            return train(checkpoint, trial, *args, **kwargs)
+
+        if self._staged is not None:
+            return self._staged.train(folder, train_once)
+        plans.refuse_forgotten_plan(self, folder)
+        return train_once(folder)
 
     def get_batch_samples(self, epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
         """Fetch the rows of a step as ``Trainer`` does, and say once when they cannot be repeated on a resume."""
@@ -199,12 +223,18 @@ class PlusTrainer(upstream.UpstreamTrainer):
         try:
             with construction.flag(self, "_is_scheduled"):
                 metrics: dict[str, float] = super().plus_evaluate(run)
+                if self._staged is not None:
+                    metrics = metrics | plans.extra_metrics(self, self._staged)
             if not self._runner.generation.left_out:
                 best.require_metric(self.args, metrics, self.label_names)
         except Exception as error:
             act = interrupted.leave if type(error).__name__ == "EvaluationLeft" else interrupted.fail
+            if self._staged is not None and not self._staged.stage.trains:
+                act = plans.interrupted_alone
             act(self, error)
-            return {}
+            metrics = {}
+        if self._staged is not None:
+            plans.evaluated(self, self._staged)
         return metrics
 
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
@@ -238,6 +268,13 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def plus_training_ends(self, run_dir: str) -> None:
         """Name the best of a race, evaluate the winner on all rows, and log it."""
+        if self._staged is not None:
+            plans.loop_ends(self, self._staged, run_dir)
+            if self._staged.goes_on:
+                return
+        self._name_the_best(run_dir)
+
+    def _name_the_best(self, run_dir: str) -> None:
         open_race = construction.holds_race(self._resumed_from)
         if self.stop_requested or not (self._schedules or open_race):
             return
@@ -250,6 +287,8 @@ class PlusTrainer(upstream.UpstreamTrainer):
 
     def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
         """Delete what no checkpoint needs any more."""
+        if self._staged is not None:
+            self._staged.saved(checkpoint_dir)
         saving.tidy_records(self, os.path.dirname(checkpoint_dir))
         if self._schedules:
             self._scheduled.tidy(os.path.dirname(checkpoint_dir))
@@ -267,14 +306,22 @@ class PlusTrainer(upstream.UpstreamTrainer):
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Evaluate a step whose evaluation is still to be done."""
         self._resumed_from, self.stop_requested = resume_from_checkpoint, False
+        if self._staged is not None and not plans.evaluates_as_before(self, self._staged):
+            if construction.holds_race(resume_from_checkpoint):
+                with plans.racing(self):
+                    self._name_the_best(upstream.run_dir(self, trial))
+            self._resumed_from = None
         if self._schedules:
-            self._scheduled.begin(resume_from_checkpoint)
+            self._scheduled.begin(self._resumed_from)
         if resume_from_checkpoint is None:
             return
         loop = self._boundary.take_up(self, resume_from_checkpoint)
         if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):
             interrupted.catch_up(self, resume_from_checkpoint, trial, ignore_keys)
-        if loop is not None and self._boundary.owes_epoch_end(self):
+        if self._staged is not None:
+            plans.settle(self, self._staged, resume_from_checkpoint)
+        crosses = self._staged is not None and self._staged.start.crosses
+        if loop is not None and not crosses and self._boundary.owes_epoch_end(self):
             upstream.end_epoch(self, resume_from_checkpoint, trial, loop.grad_norm, loop.learning_rate)
 
 

@@ -12,6 +12,7 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_trainplus.evaluation.metric_values import metric_direction
 from hf_trainplus.training import argument_values as values
+from hf_trainplus.training.stages.launched import set_launched_stage
 
 
 @dataclass
@@ -94,6 +95,15 @@ class PlusTrainingArguments(TrainingArguments):
             "since 1970; SLURM_JOB_END_TIME counts too, the earlier one holds."
         },
     )
+    plan: dict | str | None = field(  # type: ignore[type-arg, unused-ignore]
+        default=None, metadata={"help": "Stages of the run: a YAML or JSON file, JSON text, or a mapping."}
+    )
+    plan_on_resume: str = field(
+        default="keep",
+        metadata={
+            "help": "A plan or options that contradict the checkpoint's: keep refuses them, replace takes the new ones."
+        },
+    )
     stop_signals: str | None = field(
         default=None,
         metadata={"help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1."},
@@ -155,6 +165,7 @@ class PlusTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         values.read_plus_fields(self)
+        set_launched_stage(self)
         self.best_metric_named = self.metric_for_best_model is not None
         if self.load_best_model_at_end and self.metric_for_best_model is None:
             self.metric_for_best_model = "loss"

@@ -10,6 +10,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from hf_trainplus import PlusSeq2SeqTrainingArguments, PlusTrainingArguments
 
+STAGE = '{"name": "all", "budget": {"gpu_hours": 8}}'
 GIVEN = {
     "eval_mode": ("race", "race"),
     "eval_subset_size": ("512", 512),
@@ -25,6 +26,8 @@ GIVEN = {
     "eval_improvement_threshold": ("0.5", 0.5),
     "eval_time_share": ("0.05", 0.05),
     "budget": ("gpu_hours=8,wall_clock=2h", "gpu_hours=8,wall_clock=2h"),
+    "plan": (f'{{"stages": [{STAGE}]}}', {"stages": [json.loads(STAGE)]}),
+    "plan_on_resume": ("replace", "replace"),
     "usd_per_device_hour": ("2.5", 2.5),
     "deadline": ("2026-05-01T18:00", "2026-05-01T18:00"),
     "stop_signals": ("SIGTERM", "SIGTERM"),
@@ -92,6 +95,10 @@ def test_yaml_json_and_pickle(tmp_path):
         ({"deadline": True}, "deadline is True"),
         ({"gpu_monitor": "-1"}, "gpu_monitor=1.0"),
         ({"ddp_comm_hook": "zip"}, "'power_sgd'"),
+        ({"plan_on_resume": "ask"}, "'keep', 'replace'"),
+        ({"plan": '{"stages": ['}, "is no JSON"),
+        ({"plan": 7}, "plan='plan.yaml'"),
+        ({"plan": {"stages": [{"name": "a", "bugdet": 1}, {"learning_rate": -1}]}}, "(?s)'bugdet' is unknown.*-1"),
     ],
 )
 def test_bad_values_are_refused_at_construction(options, message, tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
+    from hf_trainplus.budget.stages import StagePlan
+    from hf_trainplus.training.stages.run import StagedRun
     from hf_trainplus.training_args import PlusTrainingArguments
 
 
@@ -21,12 +24,40 @@ def add_asked_callbacks(trainer: Trainer) -> None:
     args = cast("PlusTrainingArguments", trainer.args)
     attach_monitoring(trainer, getattr(args, "gpu_monitor", False))
     if getattr(args, "eval_schedule", "fixed") == "adaptive":
-        _add_schedule(trainer, args)
+        add_schedule(trainer, args)
     if any(getattr(args, name, None) is not None for name in ("budget", "deadline", "stop_signals")):
         _add_budget(trainer, args)
 
 
-def _add_schedule(trainer: Trainer, args: PlusTrainingArguments) -> None:
+def add_plan(
+    trainer: Trainer, given: StagePlan | Mapping[str, Any] | str | None, data: Any, extra_sets: Mapping[str, Any]
+) -> StagedRun | None:
+    """Make a trainer run the plan that it was given, or that its arguments name; None without one.
+
+    Args:
+        trainer: a trainer whose other callbacks are in place.
+        given: the trainer's own argument, which wins.
+        data: the training data, or a mapping of data sets by name.
+        extra_sets: further evaluation sets by name.
+
+    Raises:
+        ValueError: the plan does not parse or cannot be run, or several data sets were given and no plan.
+    """
+    plan = getattr(trainer.args, "plan", None) if given is None else given
+    if plan is None:
+        if isinstance(data, Mapping):
+            raise ValueError(
+                f"train_dataset holds {', '.join(map(str, data))}, and no plan says which stage trains on which. Pass "
+                "one data set, or plan='plan.yaml'."
+            )
+        return None
+    from hf_trainplus.callbacks.staged import attach_plan
+
+    return attach_plan(trainer, plan, data, extra_sets)
+
+
+def add_schedule(trainer: Trainer, args: PlusTrainingArguments) -> None:
+    """Add the adaptive schedule with its options."""
     from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallback
 
     trainer.add_callback(

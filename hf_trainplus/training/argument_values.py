@@ -5,8 +5,9 @@ These functions change only the fields of the arguments object that they are giv
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
     args.gpu_monitor = read_interval("gpu_monitor", args.gpu_monitor)
     args.deadline = read_deadline(args.deadline)
     one_of(args, "on_eval_error", ("raise", "continue"))
+    one_of(args, "plan_on_resume", ("keep", "replace"))
+    args.plan = read_plan_value(args.plan)
     one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
     if not 0 < args.eval_confidence < 1:
         raise ValueError(
@@ -112,6 +115,30 @@ def read_cache(value: Any) -> Any:
         )
     words = {"true": True, "false": None, "none": None}
     return words.get(str(value).lower(), str(value))
+
+
+def read_plan_value(value: Any) -> Any:
+    """Return a plan as a mapping or a file's name; JSON text becomes a mapping, ``none`` becomes None.
+
+    Example:
+        >>> read_plan_value('{"stages": []}'), read_plan_value("plan.yaml"), read_plan_value("none")
+        ({'stages': []}, 'plan.yaml', None)
+    """
+    if value is None or str(value).lower() == "none":
+        return None
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(value))
+        except ValueError as error:
+            raise ValueError(f"plan={value!r} is no JSON ({error}); give a file, e.g. plan='plan.yaml'.") from None
+    if isinstance(value, (str, os.PathLike)):
+        return str(value)
+    raise ValueError(
+        f"plan={value!r}; allowed are a YAML or JSON file, a mapping and None, e.g. plan='plan.yaml'. A StagePlan is "
+        "an argument of the trainer: PlusTrainer(plan=...)."
+    )
 
 
 def read_size(name: str, value: Any) -> int | float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,6 +62,28 @@ RACE_FILE = "trainplus_race.npz"
 _NOT_OWN = ("transformers.", "hf_trainplus.")
 
 
+def take_named_sets(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Return what upstream is to be made with, and the training data as it was given.
+
+    Of a mapping of data sets upstream is given the first one.
+
+    Example:
+        >>> take_named_sets((), {"train_dataset": {"clean": [1], "noisy": [2]}})
+        ((), {'train_dataset': [1]}, {'clean': [1], 'noisy': [2]})
+    """
+    given = kwargs.get("train_dataset", args[_TRAIN_DATASET] if len(args) > _TRAIN_DATASET else None)
+    if not isinstance(given, Mapping):
+        return args, kwargs, given
+    first = next(iter(given.values()), None)
+    if "train_dataset" in kwargs:
+        return args, {**kwargs, "train_dataset": first}, given
+    return (*args[:_TRAIN_DATASET], first, *args[_TRAIN_DATASET + 1 :]), kwargs, given
+
+
+# its place among the arguments of Trainer
+_TRAIN_DATASET = 3
+
+
 def complete_label_names(trainer: Trainer) -> None:
     """Find the label names behind a wrapper when upstream found none and the user named none."""
     if trainer.args.label_names is None and not trainer.label_names:
@@ -100,6 +122,7 @@ def require_evaluations(trainer: Trainer) -> None:
     """
     args = trainer.args
     scheduled = args.eval_strategy != "no" or getattr(args, "eval_schedule", "fixed") != "fixed"
+    scheduled = scheduled or getattr(args, "plan", None) is not None  # its stages say when
     theirs = [cb for cb in trainer.callback_handler.callbacks if not type(cb).__module__.startswith(_NOT_ASKING)]
     if args.load_best_model_at_end and not scheduled and not theirs:
         raise ValueError(

@@ -1,0 +1,45 @@
+"""Where a stage stands in the Trainer's state: steps count over the whole run, epochs inside the stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from hf_trainplus.training.stages.record import StageRecord
+from hf_trainplus.training.stages.start import Start
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+# what it knows of intervals belongs to the stage that is over
+_OF_A_STAGE = ("AdaptiveEvaluationCallback",)
+
+
+def settle(
+    trainer: Trainer, start: Start, record: StageRecord, max_steps: int, update_steps_an_epoch: int
+) -> tuple[int, int]:
+    """Set the state's last step and, at a boundary, its intervals.
+
+    Args:
+        trainer: its state has just been restored.
+        start: how the stage begins.
+        record: the stage.
+        max_steps: steps of the whole stage.
+        update_steps_an_epoch: optimizer steps of a pass over the stage's data.
+
+    Returns:
+        Epochs of the stage that are done, and batches of the next one.
+    """
+    state, args = trainer.state, trainer.args
+    if start.finished:
+        state.max_steps = state.global_step
+        return 0, 0
+    state.max_steps = record.first_step + max_steps
+    if start.crosses:
+        state.compute_steps(args, max_steps)  # type: ignore[no-untyped-call, unused-ignore]
+        state.train_batch_size = int(args.train_batch_size)
+        for name in _OF_A_STAGE:
+            cast("dict[str, Any]", state.stateful_callbacks).pop(name, None)
+        return 0, 0
+    done = state.global_step - record.first_step
+    epochs, steps = divmod(done, update_steps_an_epoch)
+    return epochs, 0 if args.ignore_data_skip else steps * args.gradient_accumulation_steps
