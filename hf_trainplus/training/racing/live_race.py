@@ -118,7 +118,8 @@ class LiveRace:
         winner = observed.verdict.best
         if (needs_rows or collected) and self._weights is not None and winner in self._weights.steps:
             with self._weights.loaded(winner):
-                return cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics)
+                metrics = cast("dict[str, Any]", self._runner.evaluate(request, prefix).metrics)
+            return metrics | _race_keys(observed, prefix)
         return cast("dict[str, Any]", self._logged(observed, request, prefix).metrics)
 
     def _set_best(self, step: int, value: float | None, folder: str) -> None:
@@ -285,6 +286,12 @@ class LiveRace:
         result = result_of(self._runner, output, replace(request, subset=observed.subset), prefix)
         metrics = cast("dict[str, Any]", result.metrics)
         put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
-        metrics[f"{prefix}_race_candidates"] = len(observed.verdict.candidates)
-        metrics[f"{prefix}_race_cost"] = observed.cost
+        metrics |= _race_keys(observed, prefix)
         return result
+
+
+def _race_keys(observed: Observed, prefix: str) -> dict[str, float]:
+    return {
+        f"{prefix}_race_candidates": len(observed.verdict.candidates),
+        f"{prefix}_race_cost": observed.cost,
+    }

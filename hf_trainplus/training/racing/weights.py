@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from hf_trainplus.training.checkpoints.files import sync_path
+
 FOLDER = "trainplus_candidates"
 REFERENCES = "trainplus_race_candidates.json"
 MEMORY_BYTES = 2**31
@@ -90,9 +92,11 @@ class CandidateWeights:
 
     def persist(self) -> None:
         """Write every candidate that is only in memory, so that a state that names it can be resumed from."""
-        for step in self.steps:
-            if not os.path.isfile(self.path(step)):
-                self._write(step)
+        if self._writes:
+            for step in self.steps:
+                if not os.path.isfile(self.path(step)):
+                    self._write_file(step)
+        self._barrier()  # once on every rank: what is on the disk already differs while the first one writes
 
     def restore(self, steps: list[int]) -> None:
         """Take over candidates that an earlier process wrote.
@@ -146,14 +150,18 @@ class CandidateWeights:
                 tensor.copy_(tensors[name])
 
     def _write(self, step: int) -> None:
+        if self._writes:
+            self._write_file(step)
+        self._barrier()
+
+    def _write_file(self, step: int) -> None:
         from safetensors.torch import save_file
 
-        if self._writes:
-            os.makedirs(self.folder, exist_ok=True)
-            temporary = f"{self.path(step)}.tmp"
-            save_file(self._tensors(step), temporary)
-            os.replace(temporary, self.path(step))
-        self._barrier()
+        os.makedirs(self.folder, exist_ok=True)
+        temporary = f"{self.path(step)}.tmp"
+        save_file(self._tensors(step), temporary)
+        sync_path(temporary)
+        os.replace(temporary, self.path(step))
 
 
 def changing_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

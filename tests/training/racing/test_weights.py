@@ -83,3 +83,21 @@ def test_files_go_when_no_checkpoint_names_them(tmp_path):
     kept.drop(2)
     kept.remove_unreferenced(referenced_candidates(str(tmp_path)))
     assert sorted(os.listdir(tmp_path / "c")) == ["step-2.safetensors", "step-3.safetensors"]
+
+
+def test_ranks_wait_equally_often_whatever_is_on_the_disk_already(tmp_path):
+    """A rank that comes late finds the file that the first one has just written, and must wait all the same."""
+    waits = {True: 0, False: 0}
+
+    def waiting(writes):
+        waits[writes] += 1
+
+    for writes in (True, False):
+        model = torch.nn.Linear(2, 1)
+        kept = CandidateWeights(model, str(tmp_path), writes=writes, barrier=lambda writes=writes: waiting(writes))
+        kept.keep(1)
+        kept.keep(2)
+        kept.persist()
+        kept.persist()
+    assert waits[True] == waits[False] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1.safetensors", "step-2.safetensors"]
