@@ -141,7 +141,7 @@ class PlusTrainer(StagedHooks):
 
         if self._staged is not None:
             return self._staged.train(folder, train_once)
-        plans.refuse_forgotten_plan(self, folder)
+        plans.refuse_forgotten_plan(folder)
         return train_once(folder)
 
     def get_batch_samples(self, epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from hf_trainplus.training.stages.run import StagedRun
 
 
-def refuse_forgotten_plan(trainer: PlusTrainer, checkpoint: str | None) -> None:
-    """Refuse to go on without a plan from a checkpoint that is in the middle of one.
+def refuse_forgotten_plan(checkpoint: str | None) -> None:
+    """Refuse to go on without a plan from a checkpoint that has one: its steps and its optimizer are a stage's.
 
     Raises:
-        ValueError: the checkpoint has a plan, unless ``plan_on_resume="replace"``.
+        ValueError: the checkpoint has a plan.
     """
     record = None if checkpoint is None else read_record(checkpoint)
-    if record is not None and getattr(trainer.args, "plan_on_resume", "keep") == "keep":
+    if record is not None:
         raise ValueError(
-            f"{checkpoint} is in stage {record.name!r} of a plan, and no plan was given. Pass the plan again, or set "
-            "plan_on_resume='replace' to go on without one."
+            f"{checkpoint} is in stage {record.name!r} of a plan, and no plan was given. Pass the plan again, or begin "
+            f"a run without one from its weights: from_pretrained({checkpoint!r})."
         )
 
 
