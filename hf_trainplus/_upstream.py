@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import Trainer
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
 if TYPE_CHECKING:
@@ -148,12 +148,8 @@ class UpstreamTrainer(Trainer):
         with self.plus_saving(final) as folder, _writing_in(self, folder, run_dir):
             self.plus_checkpoint_begins(checkpoint_dir(self, trial))
             super()._save_checkpoint(model, trial)
-        if folder != run_dir:
-            if self.args.push_to_hub:
-                self._push_from_checkpoint(final)
-            if self.args.should_save:
-                best = self.state.best_model_checkpoint
-                rotate_checkpoints(run_dir, self.args.save_total_limit, best, use_mtime=True)
+        if folder != run_dir and self.args.push_to_hub:
+            self._push_from_checkpoint(final)
         self.plus_checkpoint_saved(final)
 
     def _get_output_dir(self, trial: Any) -> str:

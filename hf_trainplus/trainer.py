@@ -275,12 +275,13 @@ class PlusTrainer(StagedHooks):
         self._name_the_best(run_dir)
 
     def _name_the_best(self, run_dir: str) -> None:
-        open_race = construction.holds_race(self._resumed_from)
-        if self.stop_requested or not (self._schedules or open_race):
+        resumed = self._resumed_from
+        owed = construction.holds_race(resumed) or construction.holds_subset(resumed)
+        if self.stop_requested or not (self._schedules or owed):
             return
         with preserve_rng(), preserve_mode(self), self._own_loaders():
-            if open_race:
-                self._scheduled.take_up_race(self.get_eval_dataloader)
+            if owed:
+                self._scheduled.take_up(self.get_eval_dataloader)
             metrics = self._scheduled.finish(run_dir)
         if metrics:
             self.log(metrics)
@@ -289,7 +290,7 @@ class PlusTrainer(StagedHooks):
         """Delete what no checkpoint needs any more."""
         if self._staged is not None:
             self._staged.saved(checkpoint_dir)
-        saving.tidy_records(self, os.path.dirname(checkpoint_dir))
+        saving.tidy(self, os.path.dirname(checkpoint_dir))
         if self._schedules:
             self._scheduled.tidy(os.path.dirname(checkpoint_dir))
 

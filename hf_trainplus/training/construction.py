@@ -59,6 +59,7 @@ def _own_arguments_class(base: type) -> type | None:
 
 
 RACE_FILE = "trainplus_race.npz"
+SUBSET_FILE = "trainplus_subset.npz"
 _NOT_OWN = ("transformers.", "hf_trainplus.")
 
 
@@ -88,6 +89,11 @@ def complete_label_names(trainer: Trainer) -> None:
     """Find the label names behind a wrapper when upstream found none and the user named none."""
     if trainer.args.label_names is None and not trainer.label_names:
         trainer.label_names = find_label_names(cast("nn.Module", trainer.model))
+
+
+def holds_subset(checkpoint_dir: str | None) -> bool:
+    """Say whether the run of a checkpoint is judged on a subset, so that its best is owed an evaluation of all rows."""
+    return checkpoint_dir is not None and os.path.isfile(os.path.join(checkpoint_dir, SUBSET_FILE))
 
 
 def holds_race(checkpoint_dir: str | None) -> bool:

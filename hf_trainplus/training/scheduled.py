@@ -17,6 +17,7 @@ from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
 from hf_trainplus.decisions.subset import Subset, representative_subset
 from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
+from hf_trainplus.training.construction import SUBSET_FILE
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.runner import EvaluationRunner, Request
 from hf_trainplus.training.source import EvaluationSource
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from hf_trainplus.training.racing.live_race import LiveRace
     from hf_trainplus.training_args import PlusTrainingArguments
-
-
-SUBSET_FILE = "trainplus_subset.npz"
 
 
 class ScheduledEvaluations:
@@ -162,19 +160,23 @@ class ScheduledEvaluations:
         if self._has_race:
             self.race.begin(resume_from)
 
-    def take_up_race(self, source_of: Callable[[str | None], EvaluationSource]) -> None:
-        """Take up the race of the checkpoint that the run was resumed from, when no evaluation has done so.
+    def take_up(self, source_of: Callable[[str | None], EvaluationSource]) -> None:
+        """Take up what the checkpoint was about to settle, when no evaluation has done so since the resume.
 
         Args:
             source_of: returns the evaluation set of a name, or the only one for None.
         """
-        if self.mode != "race" or self.racing:
+        if self.racing or self._last is not None or self.mode == "full":
             return
         sets, name = self._trainer.eval_dataset, None
         if isinstance(sets, dict):
             name = next(key for key in sets if self._is_watched(f"eval_{key}"))
         loss_only = self._args.prediction_loss_only or self._trainer.compute_metrics is None
-        self.race.applies(Request(source_of(name), loss_only), "eval" if name is None else f"eval_{name}")
+        request, prefix = Request(source_of(name), loss_only), "eval" if name is None else f"eval_{name}"
+        if self.mode == "subset":
+            self._last = (request, prefix)
+        else:
+            self.race.applies(request, prefix)
 
     def note_settled_best(self, run_dir: str) -> bool:
         """Say whether this step's checkpoint must be written because a race without reloading found it best."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training.checkpoints.record import CheckpointRecord, LoopState, record_of, remove_orphans
+from hf_trainplus.training.checkpoints.rotation import rotate
 from hf_trainplus.training.checkpoints.staging import Staging
 from hf_trainplus.training.checkpoints.writer import Writer
 from hf_trainplus.training.strict_state import make_file_strict
@@ -73,8 +74,10 @@ def _cleans(trainer: Trainer) -> bool:
     return bool(trainer.args.local_process_index == 0)
 
 
-def tidy_records(trainer: Trainer, run_dir: str) -> None:
-    """Delete records of checkpoints that rotation has deleted."""
+def tidy(trainer: Trainer, run_dir: str) -> None:
+    """Delete the checkpoints that are too many, now that the new one is in place, and records of deleted ones."""
+    if trainer.args.should_save:
+        rotate(run_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
     if _cleans(trainer):
         remove_orphans(run_dir)
 

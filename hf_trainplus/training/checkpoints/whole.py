@@ -14,7 +14,7 @@ from hf_trainplus.training.checkpoints.structure import why_broken
 
 _DEEPSPEED_TAG = "latest"
 _NO_WEIGHTS = re.compile(
-    r"(^|[-_/])(optimizer|scheduler|scaler|training_args|rng_state|random_states)[^/]*$|optim_states"
+    r"(^|[-_/])(optimizer|scheduler|scaler|training_args|rng_state|random_states)[^/]*$|optim_states|^optimizer_\d+/"
 )
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".distcp", ".ckpt", ".h5", ".msgpack")
 
