@@ -22,6 +22,7 @@ from hf_trainplus.training.checkpoints.boundary import Boundary
 from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
+from hf_trainplus.training.process_end import let_gloo_threads_finish
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
 from hf_trainplus.training.stages.hooks import StagedHooks
@@ -87,6 +88,7 @@ class PlusTrainer(StagedHooks):
         self.pending_error: Exception | None = None
         self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
         draw_examples(self, lambda: self._runner.progress)
+        let_gloo_threads_finish()
         construction.complete_label_names(self)
         add_asked_callbacks(self)
         self.extra_eval_datasets = extra_eval_datasets or {}
