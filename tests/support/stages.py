@@ -65,7 +65,11 @@ def without(plan, *stages, **changes):
 def make(folder, plan=THREE, *, trainer=None, callbacks=(), **options):
     defaults = {"per_device_train_batch_size": 2, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps"}
     args = PlusTrainingArguments(**tiny.quiet(folder, **{**defaults, "save_steps": 100, "plan": plan, **options}))
-    parts = {"train_dataset": tiny.rows(23), "eval_dataset": tiny.rows(11, seed=3), "data_collator": tiny.PaddingCollator()}
+    parts = {
+        "train_dataset": tiny.rows(23),
+        "eval_dataset": tiny.rows(11, seed=3),
+        "data_collator": tiny.PaddingCollator(),
+    }
     return Watched(tiny.bert(dropout=0.1), args, callbacks=[*callbacks], **{**parts, **(trainer or {})})
 
 

@@ -60,6 +60,13 @@ def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator
             f"under {sharded} a stage boundary is a new launch, and this process would run {len(plan)} stages. Start "
             f"it with: {RELAUNCH}"
         )
+    if trainer.is_deepspeed_enabled and several:
+        trained = [stage for stage in plan if stage.trains]
+        if len({(stage.freeze, stage.num_processes) for stage in trained}) > 1:
+            yield (
+                "under DeepSpeed the optimizer's parts belong to the parameters and the processes that wrote them; "
+                "give all stages the same freeze and num_processes."
+            )
     if trainer.optimizer is not None and several and only is None:
         yield (
             "optimizers=(...) holds one optimizer, and every stage makes its own. Pass "

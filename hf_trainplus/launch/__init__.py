@@ -1,0 +1,1 @@
+"""Launching: each stage of a plan in processes of its own."""

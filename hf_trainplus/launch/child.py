@@ -1,0 +1,62 @@
+"""One child process: started, told of the signals that the launcher gets, and waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class Child:
+    """Runs a command to its end; a signal to this process is passed on, and the child decides what it does.
+
+    It does not restart a child, and it does not kill one: a child that ignores a signal is waited for. A second
+    Ctrl-C of a terminal reaches the child from here too, since the child has a process group of its own.
+
+    Example:
+        >>> Child().run(["python", "-c", "raise SystemExit(3)"], {})
+        3
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Return the child's exit code; 128 plus its number when a signal ended it, as a shell says it.
+
+        Args:
+            command: program and arguments.
+            environment: added to this process's own.
+
+        Raises:
+            FileNotFoundError: there is no such program.
+        """
+        with self._handlers():
+            if self.signal is not None:
+                return 128 + self.signal
+            self._process = subprocess.Popen(  # noqa: S603 - the user's own command line
+                list(command), env={**os.environ, **environment}, start_new_session=True
+            )
+            code = self._process.wait()
+            self._process = None
+        return 128 - code if code < 0 else code
+
+    @contextmanager
+    def _handlers(self) -> Iterator[None]:
+        before = {one: signal.signal(one, self._pass_on) for one in PASSED_ON}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)

@@ -1,0 +1,90 @@
+"""Real launches of two processes cross a boundary: DDP bit-equal to one launch, ZeRO-2 and FSDP2 to rounding."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tests.support.launch import ROOT, environment, torchrun
+
+SCRIPT = ROOT / "tests" / "support" / "staged_launch.py"
+PLAN = {
+    "stages": [
+        {"name": "look", "budget": {"max_steps": 3}, "learning_rate": 1e-2, "per_device_train_batch_size": 4},
+        {
+            "name": "tune",
+            "budget": {"max_steps": 3},
+            "learning_rate": 5e-3,
+            "per_device_train_batch_size": 2,
+            "global_batch_size": 8,
+        },
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    path.write_text(yaml.safe_dump(PLAN))
+    return path
+
+
+@pytest.fixture(scope="module")
+def one_launch(plan, tmp_path_factory):
+    """The plan in one launch of two processes."""
+    folder = tmp_path_factory.mktemp("one")
+    assert "step 6 on 2" in torchrun(SCRIPT, folder, plan).stdout
+    return folder
+
+
+def run_plan(plan, folder, config):
+    trainplus = [sys.executable, "-c", "from hf_trainplus.cli import main; main()", "run", str(plan), "--json"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+    launch += [str(ROOT / "recipes" / "accelerate" / f"{config}.yaml"), "--main_process_port", "0"]
+    command = [*trainplus, "--output-dir", str(folder), "--", *launch, str(SCRIPT), str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(DS_ACCELERATOR="cpu"),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    assert [line for line in done.stdout.splitlines() if line.startswith("step ")] == ["step 3 on 2", "step 6 on 2"]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def weights(folder):
+    return load_file(folder / "checkpoint-6" / "model.safetensors")
+
+
+def rates(folder):
+    history = json.loads((folder / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+    return [entry["learning_rate"] for entry in history if "learning_rate" in entry]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(("config", "tolerance"), [("two_cpu", 0.0), ("zero2", 1e-5), ("fsdp2", 1e-5)])
+def test_a_boundary_is_crossed_by_a_relaunch(config, tolerance, plan, one_launch, tmp_path):
+    """Moments that were lost at the boundary would move weights by about a learning rate, a thousand times more."""
+    if config == "zero2":
+        pytest.importorskip("deepspeed")
+        if shutil.which("c++") is None:
+            pytest.skip("DeepSpeed compiles its CPU communication on first use, and there is no C++ compiler")
+    outcome = run_plan(plan, tmp_path, config)
+    assert [launch["stage"] for launch in outcome["launches"]] == ["look", "tune"]
+    assert outcome["place"] == {"stage": None, "step": 6, "reason": "plan_finished"}
+    expected, found = weights(one_launch), weights(tmp_path)
+    worst = max((expected[name] - found[name]).abs().max().item() for name in expected)
+    assert worst <= tolerance
+    assert rates(tmp_path) == pytest.approx(rates(one_launch))
+    assert rates(tmp_path) == pytest.approx([1e-2, 1e-2 * 2 / 3, 1e-2 / 3, 5e-3, 5e-3 * 2 / 3, 5e-3 / 3])
+    assert torch.isfinite(torch.tensor(worst))
