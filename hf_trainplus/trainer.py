@@ -149,7 +149,7 @@ class PlusTrainer(StagedHooks):
     def get_batch_samples(self, epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
         """Fetch the rows of a step as ``Trainer`` does, and say once when they cannot be repeated on a resume."""
         fetch = super().get_batch_samples
-        return self._random_data.fetched(epoch_iterator, lambda: fetch(epoch_iterator, *args, **kwargs))
+        return self._random_data.fetched(lambda: fetch(epoch_iterator, *args, **kwargs))
 
     # ---- evaluation ----
     def evaluate(

@@ -29,32 +29,30 @@ class RandomDataWatch:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> watch, rows = RandomDataWatch(SimpleNamespace(data_collator=None)), iter(range(9))
-        >>> [watch.fetched(rows, lambda: next(rows)) for _ in range(3)], watch.found
+        >>> trainer, rows = SimpleNamespace(data_collator=None, state=SimpleNamespace(epoch=0.0)), iter(range(9))
+        >>> watch = RandomDataWatch(trainer)
+        >>> [watch.fetched(lambda: next(rows)) for _ in range(3)], watch.found
         ([0, 1, 2], None)
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._seen: object = None
+        self._epoch: int | None = None
         self._done = False
         self.found: str | None = None
 
-    def fetched(self, rows: object, fetch: Callable[[], T]) -> T:
-        """Return ``fetch()``, observed when it is the second one of an epoch.
+    def fetched(self, fetch: Callable[[], T]) -> T:
+        """Return ``fetch()``, the rows of one step, observed when it is the second one of an epoch.
 
         The first one makes the iterator, which draws a seed for the workers whatever the data is.
-
-        Args:
-            rows: the iterator of the epoch.
-            fetch: fetches the rows of one step.
         """
-        if self._done or rows is not self._seen:
-            self._seen = None if self._done else rows
+        epoch = int(self._trainer.state.epoch or 0)
+        if self._done or epoch != self._epoch:
+            self._epoch = epoch
             return fetch()
         before = _states()
         batch = fetch()
-        self._done, self._seen = True, None
+        self._done = True
         collator = self._trainer.data_collator
         if _states() != before:
             self._say("draws from the process's random states")
@@ -66,7 +64,7 @@ class RandomDataWatch:
         collator, rows = type(self._trainer.data_collator).__name__, type(self._trainer.train_dataset).__name__
         self.found = f"fetching training rows ({rows}, collated by {collator}) {what}"
         args = self._trainer.args
-        if str(args.save_strategy) != "no" and args.process_index == 0:
+        if args.save_strategy != "no" and args.process_index == 0:
             upstream.logger.warning(
                 f"{self.found}: a run resumed from a checkpoint sees other draws than an uninterrupted one. Draw from "
                 "a seed that depends on the row and the epoch alone to have them equal."
