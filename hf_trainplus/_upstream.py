@@ -106,6 +106,10 @@ class UpstreamTrainer(Trainer):
     def plus_loop_begins(self) -> None:
         """Act once a loop, before data, model and optimizer are prepared."""
 
+    def plus_restoring(self) -> AbstractContextManager[None]:
+        """Give the context in which upstream restores the state of a checkpoint."""
+        return nullcontext()
+
     def plus_position(self, found: tuple[int, int], max_steps: int, update_steps_an_epoch: int) -> tuple[int, int]:
         """Return the epochs that are done and the batches of the next one; ``found`` is what upstream says."""
         return found
@@ -215,9 +219,10 @@ class UpstreamTrainer(Trainer):
     def _init_training_state(
         self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, *args: Any, **kwargs: Any
     ) -> tuple[int, int]:
-        found: tuple[int, int] = super()._init_training_state(  # type: ignore[no-untyped-call, unused-ignore]
-            max_steps, num_update_steps_per_epoch, num_train_epochs, *args, **kwargs
-        )
+        with self.plus_restoring():
+            found: tuple[int, int] = super()._init_training_state(  # type: ignore[no-untyped-call, unused-ignore]
+                max_steps, num_update_steps_per_epoch, num_train_epochs, *args, **kwargs
+            )
         return self.plus_position(found, max_steps, num_update_steps_per_epoch)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.training.stages.position import quiet_restore
 from hf_trainplus.training.stages.trainer import lengths
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ class StagedHooks(upstream.UpstreamTrainer):
         """Choose what the stage trains."""
         if self._staged is not None:
             self._staged.loop_begins()
+
+    def plus_restoring(self) -> AbstractContextManager[None]:
+        """Keep upstream from warning that a stage has other settings than the one before it."""
+        return nullcontext() if self._staged is None else quiet_restore(self._staged.start)
 
     def plus_position(self, found: tuple[int, int], max_steps: int, update_steps_an_epoch: int) -> tuple[int, int]:
         """Count epochs and batches from the beginning of the stage."""

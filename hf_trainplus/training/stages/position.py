@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from hf_trainplus.training.stages.record import StageRecord
@@ -12,6 +15,22 @@ if TYPE_CHECKING:
 
 # what it knows of intervals belongs to the stage that is over
 _OF_A_STAGE = ("AdaptiveEvaluationCallback",)
+
+
+@contextmanager
+def quiet_restore(start: Start) -> Iterator[None]:
+    """Take out upstream's warning of changed arguments where a stage begins; inside a stage it stays."""
+    logger = logging.getLogger("transformers.trainer_utils")
+    if start.crosses:
+        logger.addFilter(_not_about_arguments)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_not_about_arguments)
+
+
+def _not_about_arguments(record: logging.LogRecord) -> bool:
+    return "arguments do not match the ones in the `trainer_state.json`" not in record.getMessage()
 
 
 def settle(

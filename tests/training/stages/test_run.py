@@ -1,5 +1,6 @@
 """A plan in one process: what each stage trains on, for how long, how fast, and what goes on counting."""
 
+import logging
 from copy import deepcopy
 
 import pytest
@@ -219,3 +220,13 @@ def test_trackers_stay_open_between_stages(tmp_path, monkeypatch):
     stages.make(tmp_path, callbacks=[Tracker(), plain()]).train()
     assert ends == [19]
     assert plains == [3, 12, 19]
+
+
+def test_a_boundary_warns_of_nothing(tmp_path, caplog):
+    """Upstream compares arguments with the checkpoint's and would find those of the stage before."""
+    logging.getLogger("transformers").addHandler(caplog.handler)
+    try:
+        stages.make(tmp_path).train()
+    finally:
+        logging.getLogger("transformers").removeHandler(caplog.handler)
+    assert not [record for record in caplog.records if "do not match" in record.getMessage()]
