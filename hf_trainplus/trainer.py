@@ -142,7 +142,7 @@ class PlusTrainer(StagedHooks):
             return train(checkpoint, trial, *args, **kwargs)
 
         if self._staged is not None:
-            return self._staged.train(folder, train_once)
+            return self._staged.train(folder, train_once, trial=trial)
         plans.refuse_forgotten_plan(folder)
         return train_once(folder)
 

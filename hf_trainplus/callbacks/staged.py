@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from transformers import TrainerCallback
 
+from hf_trainplus.budget.budget import Budget
 from hf_trainplus.budget.plan_file import read_plan
 from hf_trainplus.budget.plans.plan_cost import later_stages_seconds
 from hf_trainplus.budget.plans.plan_setting import PlanSetting
+from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.stages import StagePlan
+from hf_trainplus.callbacks._budget_resume import require_measured
 from hf_trainplus.callbacks._wiring import put_around
 from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallback
 from hf_trainplus.callbacks.budget import BudgetCallback
 from hf_trainplus.callbacks.from_arguments import add_schedule
 from hf_trainplus.callbacks.stage import StageCallback
+from hf_trainplus.training.stages.arguments import metered_limits
 from hf_trainplus.training.stages.checks import refuse_what_cannot_run
 from hf_trainplus.training.stages.data import StageData, rows_of
 from hf_trainplus.training.stages.environment import launched_stage
@@ -52,6 +56,8 @@ def attach_plan(
     plan = read_plan(given, world_size=None if only else devices_of(trainer.args))
     sets = StageData(data)
     refuse_what_cannot_run(trainer, plan, sets, list(extra_sets), only=only)
+    for stage in plan:
+        _require_measured(trainer, stage)
     run = StagedRun(trainer, plan, sets, only=only)
     callback = StageCallback(run)
     run.entry = callback.state
@@ -65,6 +71,13 @@ def attach_plan(
         if isinstance(other, BudgetCallback):
             other.later_stages = lambda: _later_seconds(trainer, run, callback)
     return run
+
+
+def _require_measured(trainer: Trainer, stage: Stage) -> None:
+    try:
+        require_measured(Budget(**metered_limits(stage)), trainer.args, None)
+    except ValueError as error:
+        raise ValueError(f"stage {stage.name!r}: {error}") from None
 
 
 def _renew_schedule(trainer: Trainer, callback: StageCallback, schedules: list[TrainerCallback]) -> None:

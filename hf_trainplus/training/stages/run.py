@@ -90,19 +90,26 @@ class StagedRun:
             return bool(newest_first(folder))
         return given
 
-    def train(self, checkpoint: str | None, train_once: Callable[[str | None], Output]) -> Output:
+    def train(self, checkpoint: str | None, train_once: Callable[[str | None], Output], *, trial: Any = None) -> Output:
         """Run what is left of the plan.
 
         Args:
             checkpoint: folder to resume from, None to begin.
             train_once: runs upstream's training loop from a checkpoint.
+            trial: of a search for hyper-parameters, which a plan is not run in.
 
         Returns:
             What the last stage returned.
 
         Raises:
-            ValueError: the checkpoint contradicts the plan, or its next stage is another one than this process runs.
+            ValueError: the checkpoint contradicts the plan, its next stage is another one than this process runs, or
+                the run is one of a search.
         """
+        if trial is not None:
+            raise ValueError(
+                "a search for hyper-parameters sets what a plan says for each stage; search without plan=..., and run "
+                "the plan with what was found."
+            )
         next_start: Start | None = self._find(checkpoint)
         try:
             while next_start is not None:

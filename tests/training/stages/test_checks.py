@@ -34,6 +34,7 @@ B = {"name": "b", "budget": "max_steps=2"}
         (plan(), {"restore_callback_states_from_checkpoint": True}, "those of hf_trainplus restore themselves"),
         (plan(), {"budget": "num_train_epochs=3"}, "put it into the stages' budgets"),
         (plan(budget="usd=3"), {}, "a budget in usd needs a price"),
+        (plan(budget="tokens=1e6"), {}, "stage 'a': budget tokens=1e.06 is set, but the Trainer counts no tokens"),
         (plan(budget="wall_clock=1h", warmup_steps=50), {}, "warmup_steps is 50.*warmup_steps: 0.05"),
         (
             plan(budget="wall_clock=1h", lr_scheduler_type="greedy"),
@@ -158,3 +159,8 @@ def test_a_launched_stage_must_be_one_of_the_plan_that_was_given(tmp_path, monke
 def test_a_plan_object_is_no_field(tmp_path):
     with pytest.raises(ValueError, match=r"PlusTrainer\(plan=...\)"):
         PlusTrainingArguments(**tiny.quiet(tmp_path, plan=StagePlan([B])))
+
+
+def test_a_search_for_hyper_parameters_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="search without plan=..., and run the plan with what was found"):
+        stages.make(tmp_path, plan(B)).train(trial={"learning_rate": 0.1})
