@@ -114,7 +114,7 @@ def test_every_comparison_can_be_audited(tmp_path):
     [
         ({"limits": RaceLimits(min_rows=1000)}, "400 rows"),
         ({"limits": RaceLimits(min_rows=100, min_seconds=1e6)}, "too short for a race"),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "learning rate follows"),
+        ({"lr_scheduler_type": "greedy"}, "learning rate follows"),
     ],
 )
 def test_it_goes_to_full_by_itself_and_says_why(options, reason, tmp_path, caplog):

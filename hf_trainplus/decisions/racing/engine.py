@@ -10,8 +10,9 @@ from hf_trainplus.decisions.racing.config import RaceConfig
 from hf_trainplus.decisions.racing.course import Course
 from hf_trainplus.decisions.racing.design import look_depths, nested_design
 from hf_trainplus.decisions.racing.judge import Judge, Judgement, RaceMetric
-from hf_trainplus.decisions.racing.levels import Level, decide_level, exact_value, level_of
+from hf_trainplus.decisions.racing.levels import Level, decide_level, level_of
 from hf_trainplus.decisions.racing.opaque import OpaqueMetric
+from hf_trainplus.decisions.racing.patience import patience_runs_out
 from hf_trainplus.decisions.racing.reasons import full_reason, short_reason, tie_advice
 from hf_trainplus.decisions.racing.records import ComparisonRecord, LevelVerdict, RaceVerdict
 from hf_trainplus.decisions.racing.reporting import comparison_record, race_verdict
@@ -109,7 +110,14 @@ class Race:
         stock = self.state.observations * self.state.size
         return self.state.pairs / stock if stock else 0.0
 
-    def observe(self, checkpoint: int, *, position: float | None = None, levels: Sequence[float] = ()) -> Operation:
+    def observe(
+        self,
+        checkpoint: int,
+        *,
+        position: float | None = None,
+        levels: Sequence[float] = (),
+        exact_if_reached: bool = False,
+    ) -> Operation:
         """Enter the live weights as ``checkpoint`` and read what the decisions of this moment need.
 
         Args:
@@ -118,6 +126,7 @@ class Race:
                 observations.
             levels: levels of the metric of which it must be known whether this checkpoint reaches them, for stage
                 advance and plateau schedulers; decided in ``verdict.levels``.
+            exact_if_reached: read every row of a checkpoint that reaches a level: its value will be the next level.
 
         Returns:
             Through the generator: the verdict.
@@ -130,7 +139,7 @@ class Race:
                 f"checkpoint {checkpoint} follows {self.state.last}; observe them in rising order, each once."
             )
         place = float(self.state.observations if position is None else position)
-        return self._transaction(self._observe(checkpoint, place, levels), checkpoint)
+        return self._transaction(self._observe(checkpoint, place, levels, exact_if_reached), checkpoint)
 
     def settle(self, live: int | None = None) -> Operation:
         """Compare until one candidate is left.
@@ -180,7 +189,7 @@ class Race:
             course.begin(None)
             raise
 
-    def _observe(self, checkpoint: int, position: float, levels: Sequence[float]) -> Operation:
+    def _observe(self, checkpoint: int, position: float, levels: Sequence[float], exact: bool) -> Operation:
         course, state = self._course, self.state
         if state.observations == 0:
             state.first_position = state.reset_position = position
@@ -190,10 +199,10 @@ class Race:
         course.learn(checkpoint)
         decided: list[LevelVerdict] = []
         for level in levels:
-            decided.append((yield from decide_level(course, checkpoint, level)))
+            decided.append((yield from decide_level(course, checkpoint, level, exact_if_reached=exact)))
         before = level_of(state, course.judge, checkpoint)
         yield from self._make_room()
-        stop = yield from self._patience(position)
+        stop = yield from patience_runs_out(course, position)
         verdict = self._verdict(checkpoint, stop, tuple(decided), before)
         yield from course.put_away(checkpoint)
         return verdict
@@ -242,36 +251,6 @@ class Race:
     @property
     def _live_only(self) -> bool:
         return not self.config.reload or self.config.threshold > 0
-
-    def _patience(self, position: float) -> Generator[Command, Answer, bool]:
-        patience, state = self.config.patience, self.state
-        if self.config.threshold > 0:
-            self._reset_if_improved(position)
-        if patience is None:
-            return False
-        if self.config.threshold > 0 or not state.candidates:
-            return position - state.reset_position >= patience
-        place = {item.checkpoint: item.position for item in state.candidates}
-
-        def old(checkpoint: int) -> bool:
-            return position - place[checkpoint] >= patience
-
-        def one_sided() -> bool:
-            ages = [old(checkpoint) for checkpoint in state.open]
-            return all(ages) or not any(ages)
-
-        yield from self._course.resolve(one_sided, lambda a, b: old(a) != old(b))
-        return all(old(checkpoint) for checkpoint in state.open)
-
-    def _reset_if_improved(self, position: float) -> None:
-        """Take any strict improvement as the new best; only one beyond the threshold resets patience."""
-        state = self.state
-        if not state.candidates or not state.full(state.open[0]):
-            return
-        value = exact_value(self.metric, state.columns[state.open[0]])
-        if state.best_value is None or abs(value - state.best_value) > self.config.threshold:
-            state.reset_position = position
-        state.best_value = value
 
     # -- reports ------------------------------------------------------------------------------------------------------
 

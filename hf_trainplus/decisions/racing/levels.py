@@ -65,20 +65,31 @@ def exact_value(metric: RaceMetric, column: Column) -> float:
     return metric.value(column.means)
 
 
-def decide_level(course: Course, checkpoint: int, level: float) -> Generator[Command, Answer, LevelVerdict]:
+def decide_level(
+    course: Course, checkpoint: int, level: float, *, exact_if_reached: bool = False
+) -> Generator[Command, Answer, LevelVerdict]:
     """Read the live checkpoint until it is known whether its metric is at ``level`` or better.
 
     Args:
         course: the race's steps.
         checkpoint: the live checkpoint.
-        level: in units of the metric.
+        level: in units of the metric; every finite value is on one side of an infinite one.
+        exact_if_reached: read every row of a checkpoint that reaches the level, since its value will be the next one.
     """
     state, judge = course.state, course.judge
-    while not state.full(checkpoint) and not state.columns[checkpoint].nonfinite:
+    while np.isfinite(level) and not state.full(checkpoint) and not state.columns[checkpoint].nonfinite:
         sure = _certain_side(judge.metric, state.columns[checkpoint], level)
         if sure is not None or _clear(state, judge, checkpoint, level):
             break
         yield from course.deepen(checkpoint, course.planner.next_depth(state, state.depth[checkpoint]))
+    verdict = _level_verdict(state, judge, checkpoint, level)
+    if exact_if_reached and verdict.reached and not verdict.exact:
+        yield from course.deepen(checkpoint, state.size)
+        verdict = _level_verdict(state, judge, checkpoint, level)
+    return verdict
+
+
+def _level_verdict(state: RaceState, judge: Judge, checkpoint: int, level: float) -> LevelVerdict:
     found = level_of(state, judge, checkpoint)
     if found is None:
         return LevelVerdict(level, False, None, None, False)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.race import Race, RaceConfig, read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
-from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import RACE_FILE
-from hf_trainplus.training.racing import weights
+from hf_trainplus.training.racing import plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.driver import LiveDriver
+from hf_trainplus.training.racing.patience import TakenPatience, take_patience
 from hf_trainplus.training.racing.readings import label_codes, put_level
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
@@ -54,7 +52,7 @@ class LiveRace:
         self._request: tuple[Request, str] | None = None
         self._resume_from: str | None = None
         self._last: Observed | None = None
-        self._position: Callable[[], float] | None = None
+        self._patience = TakenPatience()
 
     @property
     def _args(self) -> PlusTrainingArguments:
@@ -81,11 +79,14 @@ class LiveRace:
     def observe(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Enter the live weights and return what is logged of them."""
         session = cast("RaceSession", self.session)
-        position = None if self._position is None else Ranks.current().from_first(self._position())
-        observed = self._last = session.observe(self._trainer.state.global_step, position)
+        levels = plateau.levels(self._trainer)
+        observed = self._last = session.observe(self._trainer.state.global_step, self._patience.place(), levels)
         if observed.verdict.stop:
             self._trainer.control.should_training_stop = True
-        return self._logged(observed, request, prefix)
+        result = self._logged(observed, request, prefix)
+        if levels:
+            cast("dict[str, Any]", result.metrics)[self._watched_key()] = plateau.value(observed.verdict)
+        return result
 
     def note_settled_best(self, run_dir: str) -> bool:
         """Without reloading, the best is known at once and its checkpoint must be written now; say whether it must."""
@@ -182,9 +183,8 @@ class LiveRace:
         reason = self._why_not(request)
         if reason is not None:
             return reason
-        greater = bool(args.greater_is_better) if args.metric_for_best_model else False
         objects = self._runner.own_metrics()
-        metric = race_metric(self._watched_name(), objects, greater_is_better=greater, rows=len(dataset))
+        metric = race_metric(self._watched_name(), objects, greater_is_better=self._greater, rows=len(dataset))
         if isinstance(metric, NotRaced):
             return metric.reason
         self._weights = self._candidate_weights()
@@ -204,15 +204,18 @@ class LiveRace:
         trainer, dataset = self._trainer, request.loader.dataset
         if not hasattr(dataset, "__len__"):
             return "a stream's rows have no stable positions"
-        if trainer.args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
-            return "the learning rate follows every value of the metric"
         if trainer.state.is_hyper_param_search:
             return "a hyperparameter search compares every value of the metric"
         if not self._runner.rows_are_independent():
             return "a row's loss may depend on the rows beside it"
         if self._runner.generation.applies and self._watched_name() not in ("loss", "perplexity"):
             return "the watched metric is one of generated texts, and a race generates none"
-        return None
+        return plateau.why_not(trainer, self._watched_name(), greater_is_better=self._greater)
+
+    @property
+    def _greater(self) -> bool:
+        args = self._args
+        return bool(args.greater_is_better) if args.metric_for_best_model else False
 
     def _watched_key(self) -> str:
         return best.metric_key(str(self._args.metric_for_best_model or "loss"))
@@ -226,11 +229,11 @@ class LiveRace:
 
     def _config(self) -> RaceConfig:
         args = self._args
-        patience, threshold = self._patience()
+        self._patience = take_patience(self._trainer, self._runner.say_once)
         return RaceConfig(
             strict=args.eval_race_strict,
-            patience=patience,
-            threshold=threshold,
+            patience=self._patience.patience,
+            threshold=self._patience.threshold,
             tolerance=args.eval_tolerance,
             reload=self._weights is not None,
             chunk=args.eval_batch_size * args.world_size,
@@ -238,28 +241,6 @@ class LiveRace:
             least_seconds=self.limits.min_seconds,
             seed=int(args.seed if args.data_seed is None else args.data_seed),
         )
-
-    def _patience(self) -> tuple[float | None, float]:
-        """Take over the patience of upstream's callback, which would judge noisy levels."""
-        for callback in list(self._trainer.callback_handler.callbacks):
-            if isinstance(callback, EarlyStoppingCallback):
-                self._trainer.remove_callback(callback)
-                self._runner.say_once(
-                    "EarlyStoppingCallback would judge noisy levels in a race: its patience and threshold are judged "
-                    "by the race itself"
-                )
-                return float(callback.early_stopping_patience), float(callback.early_stopping_threshold or 0.0)
-            if hasattr(callback, "judged_elsewhere"):
-                return self._own_patience(callback)
-        return None, 0.0
-
-    def _own_patience(self, callback: Any) -> tuple[float | None, float]:
-        """Let the race judge a ``PatienceCallback``'s patience in the unit that it counts."""
-        callback.judged_elsewhere = True
-        rule = callback.patience
-        places = {"steps": lambda: float(self._trainer.state.global_step), "seconds": lambda: callback.elapsed_seconds}
-        self._position = places.get(rule.unit)
-        return rule.patience, rule.threshold
 
     def _candidate_weights(self) -> weights.CandidateWeights | None:
         trainer = self._trainer

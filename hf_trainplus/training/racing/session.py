@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,10 @@ class RaceSession:
         self._driver = driver
         self._say = say
 
-    def observe(self, step: int, position: float | None = None) -> Observed:
-        """Enter the live weights as the checkpoint of ``step``."""
-        verdict = self._drive(self.race.observe(step, position=position))
+    def observe(self, step: int, position: float | None = None, levels: Sequence[float] = ()) -> Observed:
+        """Enter the live weights as the checkpoint of ``step``; one that reaches a level is read fully."""
+        steps = self.race.observe(step, position=position, levels=levels, exact_if_reached=True)
+        verdict = self._drive(steps)
         observed = self._observed(step, verdict)
         self._driver.forget_except(verdict.candidates)
         return observed
