@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import yaml
 from safetensors.torch import load_file
 
@@ -28,18 +27,20 @@ PLAN = {
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
-    path.write_text(yaml.safe_dump(PLAN))
-    return path
+def one_launch(tmp_path_factory):
+    """Returns a plan's file and the folder of its run in one launch of two processes."""
+    made = {}
 
+    def of(freeze):
+        if freeze not in made:
+            folder = tmp_path_factory.mktemp("one")
+            stages = [{**PLAN["stages"][0], "freeze": [freeze]} if freeze else PLAN["stages"][0], PLAN["stages"][1]]
+            (folder / "plan.yaml").write_text(yaml.safe_dump({"stages": stages}))
+            assert "step 6 on 2" in torchrun(SCRIPT, folder, folder / "plan.yaml").stdout
+            made[freeze] = folder / "plan.yaml", folder
+        return made[freeze]
 
-@pytest.fixture(scope="module")
-def one_launch(plan, tmp_path_factory):
-    """The plan in one launch of two processes."""
-    folder = tmp_path_factory.mktemp("one")
-    assert "step 6 on 2" in torchrun(SCRIPT, folder, plan).stdout
-    return folder
+    return of
 
 
 def run_plan(plan, folder, config):
@@ -72,19 +73,23 @@ def rates(folder):
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(("config", "tolerance"), [("two_cpu", 0.0), ("zero2", 1e-5), ("fsdp2", 1e-5)])
-def test_a_boundary_is_crossed_by_a_relaunch(config, tolerance, plan, one_launch, tmp_path):
+@pytest.mark.parametrize(
+    ("config", "freeze", "tolerance"),
+    # DeepSpeed's optimizer cannot take other parameters in
+    [("two_cpu", "bert.embeddings.*", 0.0), ("fsdp2", "bert.embeddings.*", 1e-5), ("zero2", None, 1e-5)],
+)
+def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_launch, tmp_path):
     """Moments that were lost at the boundary would move weights by about a learning rate, a thousand times more."""
     if config == "zero2":
         pytest.importorskip("deepspeed")
         if shutil.which("c++") is None:
             pytest.skip("DeepSpeed compiles its CPU communication on first use, and there is no C++ compiler")
+    plan, whole = one_launch(freeze)
     outcome = run_plan(plan, tmp_path, config)
     assert [launch["stage"] for launch in outcome["launches"]] == ["look", "tune"]
     assert outcome["place"] == {"stage": None, "step": 6, "reason": "plan_finished"}
-    expected, found = weights(one_launch), weights(tmp_path)
+    expected, found = weights(whole), weights(tmp_path)
     worst = max((expected[name] - found[name]).abs().max().item() for name in expected)
     assert worst <= tolerance
-    assert rates(tmp_path) == pytest.approx(rates(one_launch))
+    assert rates(tmp_path) == pytest.approx(rates(whole))
     assert rates(tmp_path) == pytest.approx([1e-2, 1e-2 * 2 / 3, 1e-2 / 3, 5e-3, 5e-3 * 2 / 3, 5e-3 / 3])
-    assert torch.isfinite(torch.tensor(worst))
