@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 from datasets import Dataset
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from tests.support import stages, tiny
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+trl = pytest.importorskip("trl")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")]
 
 PLAN = {
     "stages": [
@@ -19,39 +22,34 @@ PLAN = {
 }
 
 
-@pytest.mark.slow
-def test_supervised_fine_tuning_in_stages_is_resumed_bit_for_bit(tmp_path):
-    trl = pytest.importorskip("trl")
-    transformers = pytest.importorskip("transformers")
-    tokenizers = pytest.importorskip("tokenizers")
+@dataclass
+class Arguments(trl.SFTConfig, PlusTrainingArguments):
+    """TRL's arguments with ours."""
 
-    @dataclass
-    class Arguments(trl.SFTConfig, PlusTrainingArguments):
-        pass
 
-    class Trainer(trl.SFTTrainer, PlusTrainer):
-        pass
+class FineTuner(trl.SFTTrainer, PlusTrainer):
+    """TRL's trainer with ours below it."""
 
-    words = tokenizers.models.WordLevel({f"w{place}": place for place in range(40)}, unk_token="w0")
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer(words), pad_token="w0", eos_token="w2"
-    )
+
+def make(folder):
+    words = models.WordLevel({f"w{place}": place for place in range(tiny.VOCABULARY)}, unk_token="w0")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), pad_token="w0", eos_token="w2")
     rows = Dataset.from_list([{"input_ids": row["input_ids"]} for row in tiny.causal_rows(16, low=4)])
+    options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 2}
+    args = Arguments(
+        **tiny.quiet(folder, plan=PLAN, per_device_train_batch_size=2, **options),
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    return FineTuner(tiny.llama(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
 
-    def make():
-        args = Arguments(
-            **tiny.quiet(tmp_path, plan=PLAN, save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=2),
-            per_device_train_batch_size=2,
-            dataset_kwargs={"skip_prepare_dataset": True},
-        )
-        return Trainer(tiny.llama(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
 
-    whole = make()
+def test_supervised_fine_tuning_in_stages_is_resumed_bit_for_bit(tmp_path):
+    whole = make(tmp_path)
     whole.train()
     assert whole.state.global_step == 5
     for step in (5, 4):
         shutil.rmtree(tmp_path / f"checkpoint-{step}")
-    again = make()
+    again = make(tmp_path)
     again.train(resume_from_checkpoint=True)
     # TRL counts the tokens of a session, not of the run
     found = stages.differences({**stages.outcome(whole), "logs": []}, {**stages.outcome(again), "logs": []})
