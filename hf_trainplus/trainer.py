@@ -26,6 +26,7 @@ from hf_trainplus.training.process_end import let_gloo_threads_finish
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
 from hf_trainplus.training.stages.hooks import StagedHooks
+from hf_trainplus.training.step_evaluation import FailedSets, evaluate_step
 
 if TYPE_CHECKING:
     from hf_trainplus.budget.stages import StagePlan
@@ -84,6 +85,7 @@ class PlusTrainer(StagedHooks):
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None
+        self._failed_sets = FailedSets()
         self.stop_requested = False
         self.pending_error: Exception | None = None
         self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
@@ -160,9 +162,12 @@ class PlusTrainer(StagedHooks):
         **kwargs: Any,
     ) -> dict[str, float]:
         """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was."""
-        metric_key_prefix = best.set_prefix(metric_key_prefix)
+        prefix, evaluate = best.set_prefix(metric_key_prefix), super().evaluate
+        goes_on = self._is_scheduled and getattr(self.args, "on_eval_error", "raise") == "continue"
         with preserve_rng(), preserve_mode(self), self._own_loaders():
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **kwargs)
+            return self._failed_sets.evaluate(
+                prefix, lambda: evaluate(eval_dataset, ignore_keys, prefix, **kwargs), guarded=goes_on
+            )
 
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test", **kwargs: Any
@@ -222,22 +227,14 @@ class PlusTrainer(StagedHooks):
     # ---- hooks into upstream's training loop ----
     def plus_evaluate(self, run: Any) -> dict[str, float]:
         """Evaluate at a step of the run; an evaluation that fails never costs the training."""
-        try:
-            with construction.flag(self, "_is_scheduled"):
-                metrics: dict[str, float] = super().plus_evaluate(run)
-                if self._staged is not None:
-                    metrics = metrics | plans.extra_metrics(self, self._staged)
-            if not self._runner.generation.left_out:
-                best.require_metric(self.args, metrics, self.label_names)
-        except Exception as error:
-            act = interrupted.leave if type(error).__name__ == "EvaluationLeft" else interrupted.fail
-            if self._staged is not None and not self._staged.stage.trains:
-                act = plans.interrupted_alone
-            act(self, error)
-            metrics = {}
-        if self._staged is not None:
-            plans.evaluated(self, self._staged)
-        return metrics
+        scheduled, runner = super().plus_evaluate, self._runner
+        return evaluate_step(
+            self,
+            lambda: scheduled(run),
+            self._failed_sets,
+            self._staged,
+            is_complete=lambda: not runner.generation.left_out,
+        )
 
     def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
         """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""

@@ -70,6 +70,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         self._clock = clock
         self._before, self._since = 0.0, clock()
         self._missing: list[str] | None = None
+        self._found_at: int | None = None
         self._put_back: Callable[[], None] | None = None
         self.judged_elsewhere = False
         self.verdict: PatienceVerdict | None = None
@@ -91,6 +92,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         name = type(self).__name__
         self.patience = Patience(**self._options, greater_is_better=self._direction(args))
         self._before, self._since, self._missing, self.verdict = 0.0, self._clock(), None, None
+        self._found_at = None
         saved = saved_state(state, name)
         if saved:
             self.patience.load_state_dict(saved["patience"])
@@ -117,11 +119,13 @@ class PatienceCallback(TrainerCallback, ExportableState):
         """Enter the evaluation and stop when it is time."""
         key, found = self.key(args), metrics or {}
         if key not in found:
+            if self._found_at == state.global_step:  # another of several sets brought it
+                return
             self._missing = sorted(name for name in found if name.startswith("eval_"))
             if "eval_runtime" in found:  # one set; of several, another may still bring the metric
                 self._require(args)
             return
-        self._missing = None
+        self._missing, self._found_at = None, state.global_step
         if self.judged_elsewhere:
             self._judge_thresholds(args, control, found, key)
             return
@@ -130,6 +134,10 @@ class PatienceCallback(TrainerCallback, ExportableState):
         )
         if self.verdict.stop:
             control.should_training_stop = True
+
+    def evaluation_failed(self) -> None:
+        """Do not miss the metric of an evaluation that failed, when the run goes on in spite of it."""
+        self._missing = None
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

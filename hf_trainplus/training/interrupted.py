@@ -38,6 +38,10 @@ def fail(trainer: PlusTrainer, error: Exception) -> None:
         f"the evaluation of step {step} failed ({type(error).__name__}: {error}); checkpoint {folder} is safe and "
         f"training continues, since on_eval_error='continue'. See {pending.FAILURES}."
     )
+    for callback in trainer.callback_handler.callbacks:
+        forgive = getattr(callback, "evaluation_failed", None)
+        if callable(forgive):
+            forgive()
     # upstream clears these flags when an evaluation and a save have succeeded
     trainer.control.should_save = trainer.control.should_evaluate = False
 

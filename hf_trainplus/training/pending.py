@@ -26,11 +26,12 @@ def clear_pending(checkpoint_dir: str) -> None:
     os.remove(os.path.join(checkpoint_dir, MARKER))
 
 
-def record_failure(output_dir: str, step: int, error: BaseException) -> None:
-    """Append the failure to a file of the run, one JSON object a line."""
+def record_failure(output_dir: str, step: int, error: BaseException, evaluation_set: str | None = None) -> None:
+    """Append the failure to a file of the run, one JSON object a line; it names the set when only that one failed."""
     os.makedirs(output_dir, exist_ok=True)
+    described = describe(step, error) | ({} if evaluation_set is None else {"evaluation_set": evaluation_set})
     with open(os.path.join(output_dir, FAILURES), "a", encoding="utf-8") as file:
-        file.write(json.dumps(describe(step, error)) + "\n")
+        file.write(json.dumps(described) + "\n")
 
 
 def describe(step: int, error: BaseException) -> dict[str, Any]:
