@@ -229,6 +229,15 @@ def test_a_signal_ends_the_run_in_a_stage_and_at_its_boundary(step, tmp_path):
     assert stages.differences(stages.outcome(whole), stages.outcome(again)) == []
 
 
+def test_a_signal_at_a_boundary_that_is_not_evaluated_begins_no_further_stage(tmp_path):
+    told = stages.make(tmp_path, two(), callbacks=[Send(8)], stop_signals="SIGTERM", eval_strategy="no")
+    assert told.train().global_step == 8
+    assert stages.record(tmp_path, 8)["next_stage"] == 1
+    assert len(told.rows) == 8
+    again = stages.make(tmp_path, two(), stop_signals="SIGTERM", eval_strategy="no")
+    assert again.train(resume_from_checkpoint=True).global_step == 10
+
+
 def test_a_budget_of_the_whole_run_holds_over_stages(tmp_path):
     trainer = stages.make(tmp_path, two(), budget="max_steps=9")
     trainer.train()
