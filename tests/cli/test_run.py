@@ -77,6 +77,7 @@ def test_two_stages_in_two_processes_and_at_once_the_second_time(tmp_path):
     assert (again.exit_code, again.output.strip()) == (0, "the plan is over at step 5: plan_finished.")
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_child(tmp_path):
     path, ready = write(tmp_path, {"name": "a", "budget": "max_steps=1"}), tmp_path / "ready"
     code = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
