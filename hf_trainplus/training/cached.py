@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,13 +29,21 @@ if TYPE_CHECKING:
 
 FOLDER = "trainplus_eval_cache"
 
+Found = TypeVar("Found")
+
+
+class Recognised(NamedTuple):
+    """What an evaluation depends on, and the model that it runs."""
+
+    identity: Identity
+    model: nn.Module
+
 
 class _Open(NamedTuple):
     """An evaluation whose results are to be kept when it has been run."""
 
     request: Request
-    identity: Identity
-    model: nn.Module
+    recognised: Recognised
 
 
 class CachedEvaluations:
@@ -64,42 +72,76 @@ class CachedEvaluations:
     def find(self, request: Request) -> LoopOutput | None:
         """Return what an evaluation would find, the same on all ranks, or None when it must be run."""
         self._open = None
-        folder = cache_folder(self._runner.trainer.args)
-        if folder is None or request.predicting:
+        if request.predicting:
             return None
-        start, ranks = self._clock(), Ranks.current()
-        model, mine = self._identity(request)
-        identity = self._agreed(ranks.gather(mine))
-        if identity is None or model is None:
+        start, recognised = self._clock(), self.recognise(request)
+        if recognised is None:
             return None
-        output = ranks.from_first(self._read(self._cache(folder), identity, request) if ranks.index == 0 else None)
+        ranks, identity = Ranks.current(), recognised.identity
+        output = ranks.from_first(self._read(lambda cache: self._known(cache, identity, request)))
         if output is None:
-            self._open = _Open(request, identity, model)
+            self._open = _Open(request, recognised)
             return None
         self._runner.trainer.callback_handler.eval_dataloader = request.loader
         return replace(output, seconds=self._clock() - start)
 
+    def recognise(self, request: Request) -> Recognised | None:
+        """Return what an evaluation is kept under, the same on all ranks; None when nothing is kept of it."""
+        if self._folder is None:
+            return None
+        model, mine = self._identity(request)
+        identity = self._agreed(Ranks.current().gather(mine))
+        return None if identity is None or model is None else Recognised(identity, model)
+
+    def entry(self, recognised: Recognised) -> ExampleResults | None:
+        """Return every row that is known of an evaluation, the same on all ranks; None when there is none."""
+
+        def known(cache: ResultCache) -> ExampleResults | None:
+            found = cache.read(recognised.identity)
+            return None if found is None else found.results
+
+        return Ranks.current().from_first(self._read(known))
+
+    def keep_rows(self, request: Request, recognised: Recognised, results: ExampleResults) -> Recognised:
+        """Keep some rows of an evaluation that has been run since it was recognised, and recognise it anew."""
+        if not self._runner.rows_are_independent():
+            self._say("the losses of single rows are not known")
+            return recognised
+        identities = self._store(request, recognised, results, None)
+        return recognised._replace(identity=identities[-1])
+
     def keep(self, request: Request, output: LoopOutput, metrics: Mapping[str, Any]) -> None:
         """Keep what an evaluation found that ``find`` did not know."""
         opened, self._open = self._open, None
-        folder = cache_folder(self._runner.trainer.args)
-        if opened is None or opened.request is not request or folder is None:
+        if opened is None or opened.request is not request:
             return
         if output.has_loss and not output.per_row:
             self._say("the losses of single rows are not known")
             return
-        if Ranks.current().index == 0:
-            self._store(opened, output.results, Summary(output.has_loss, plain_metrics(metrics)), folder)
+        summary = Summary(output.has_loss, plain_metrics(metrics))
+        self._store(request, opened.recognised, output.results, summary)
 
-    def _store(self, opened: _Open, results: ExampleResults, summary: Summary, folder: str) -> None:
+    def _store(
+        self, request: Request, recognised: Recognised, results: ExampleResults, summary: Summary | None
+    ) -> list[Identity]:
+        """Keep rows under what the evaluation was and is now known as, and return these."""
+        identities = [recognised.identity]
         try:
-            for identity in self._identities.after(opened.identity, opened.request, opened.model):
-                self._cache(folder).store(identity, results, summary)
+            identities = self._identities.after(recognised.identity, request, recognised.model)
+            for identity in identities:
+                if Ranks.current().index == 0:
+                    self._cache.store(identity, results, summary)
         except Exception as error:  # what was evaluated is logged, kept or not
-            self._say(f"{folder} could not be written ({error!r})")
+            self._say(f"{self._folder} could not be written ({error!r})")
+        return identities
 
-    def _cache(self, folder: str) -> ResultCache:
-        return ResultCache(folder, warn=self._runner.say_once)
+    @property
+    def _folder(self) -> str | None:
+        return cache_folder(self._runner.trainer.args)
+
+    @property
+    def _cache(self) -> ResultCache:
+        return ResultCache(str(self._folder), warn=self._runner.say_once)
 
     def _say(self, reason: str) -> None:
         self._runner.say_once(f"eval_cache keeps nothing of this evaluation: {reason}")
@@ -150,11 +192,14 @@ class CachedEvaluations:
             return None
         return first
 
-    def _read(self, cache: ResultCache, identity: Identity, request: Request) -> LoopOutput | None:
+    def _read(self, read: Callable[[ResultCache], Found | None]) -> Found | None:
+        """Read on the first rank."""
+        if Ranks.current().index != 0:
+            return None
         try:
-            return self._known(cache, identity, request)
+            return read(self._cache)
         except Exception as error:  # an evaluation can be run whatever lies in a folder
-            self._say(f"{cache.folder} could not be read ({error!r})")
+            self._say(f"{self._folder} could not be read ({error!r})")
             return None
 
     def _known(self, cache: ResultCache, identity: Identity, request: Request) -> LoopOutput | None:

@@ -17,6 +17,7 @@ from hf_trainplus.training import best
 from hf_trainplus.training.construction import RACE_FILE
 from hf_trainplus.training.racing import plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
+from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.patience import TakenPatience, take_patience
 from hf_trainplus.training.racing.readings import label_codes, put_level
@@ -196,7 +197,8 @@ class LiveRace:
             fingerprint=getattr(dataset, "_fingerprint", None),
             environment=self._environment(),
         )
-        driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights)
+        cache = CachedRows(self._runner.cached, request)
+        driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights, cache=cache)
         log = DecisionLog(str(args.output_dir), writes=args.should_save)
         return RaceSession(race, driver, log, self._runner.say_once)
 
