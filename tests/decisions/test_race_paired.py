@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from hf_trainplus.decisions.race import Race, drive
 from hf_trainplus.decisions.racing.certain import certain_range
 from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.design import nested_design
@@ -11,8 +14,11 @@ from hf_trainplus.decisions.racing.paired import PairedDifference, critical_valu
 from hf_trainplus.decisions.racing.paired import paired_difference as difference_over
 from hf_trainplus.decisions.racing.regression import Regression
 from hf_trainplus.decisions.racing.sample import Sample
+from hf_trainplus.decisions.racing.samples import Samples
 from hf_trainplus.decisions.racing.strata import Strata
+from hf_trainplus.decisions.replay import ReplayDriver
 from hf_trainplus.results import ExampleResults
+from tests.support.race_traces import synthetic
 
 SCORE = ScoreMetric("score", greater_is_better=False)
 BIT = ScoreMetric("score", greater_is_better=False, lower=0.0, upper=1.0)
@@ -322,3 +328,22 @@ def test_unbounded_scores_are_never_certain():
 def test_a_missing_column_is_named(metric):
     with pytest.raises(ValueError, match="'f1'"):
         metric.columns(ExampleResults([0], [1.0], [1]))
+
+
+def test_samples_are_kept_by_their_rows_and_not_past_their_design():
+    trace = synthetic(0, rows=1000)
+    metric, driver = trace.metric("error"), ReplayDriver(trace)
+    race = Race(metric, trace.size)
+    for index in range(6):
+        drive(race.observe(index), driver)
+    state, samples = race.state, Samples()
+    first, _ = samples.get(state, metric, 100)
+    shallow = [samples.get(state, metric, depth)[0] for depth in range(101, 121)]
+    assert samples.get(state, metric, 100)[0] is first  # twenty others are fewer than three sets of rows
+    for depth in (998, 999, 1000):
+        samples.get(state, metric, depth)
+    assert samples.get(state, metric, 101)[0] is not shallow[0]
+    held = samples.get(state, metric, 1000)[0]
+    state.design = replace(state.design)  # another order, though its number is the same
+    assert samples.get(state, metric, 1000)[0] is not held
+    assert len(samples._kept) == 1

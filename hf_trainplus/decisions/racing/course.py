@@ -74,22 +74,22 @@ class Course:
             add_reference(state, checkpoint)
 
     def _enter(self, checkpoint: int, rows: Int64Array, answer: Answer) -> None:
-        results = _checked(checkpoint, rows, answer).results
+        given = _checked(checkpoint, rows, answer)
+        results = given.results
         state, live = self.state, checkpoint == self.live
         values = self.judge.metric.columns(results)
         if checkpoint not in state.columns:
             state.columns[checkpoint] = Column.empty(state.size, values.shape[1])
         state.columns[checkpoint].add(results, values)
         state.pairs += len(rows)
-        state.costs = state.costs.with_rows(_checked(checkpoint, rows, answer).evaluate_seconds, len(rows))
+        state.costs = state.costs.with_rows(given.evaluate_seconds, len(rows))
         if live:
             self._loaded = None
         elif checkpoint != self._loaded:
             self._loaded = checkpoint
-            seconds = _checked(checkpoint, rows, answer).load_seconds
             state.reloads += 1
-            state.reload_seconds += seconds or 0.0
-            state.costs = state.costs.with_load(seconds)
+            state.reload_seconds += given.load_seconds or 0.0
+            state.costs = state.costs.with_load(given.load_seconds)
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,16 @@ class Sample:
         return (self.each**3 * self.unread)[self.stratum]
 
     @cached_property
+    def mean_squared_weight(self) -> float:
+        """Mean of ``squared_weight``: what one more row of the usual weight adds."""
+        return float(self.squared_weight.mean())
+
+    @cached_property
+    def mean_cubed_weight(self) -> float:
+        """Mean of ``cubed_weight``."""
+        return float(self.cubed_weight.mean())
+
+    @cached_property
     def evenness(self) -> float:
         """Sum of squares of the normalised ``squared_weight``: one over the effective number of rows."""
         mass = float(self.squared_weight.sum())
@@ -100,18 +110,18 @@ class Sample:
         centred = values - self.means(values)[self.stratum]
         squares = centred**2
         parts = self.share * self.each * self.within(squares) * self.unread
-        one_more = unit**2 * float(self.squared_weight.mean())
+        one_more = unit**2 * self.mean_squared_weight
         variance = float(parts.sum()) + one_more
         if variance <= 0:
             return 0.0, 1.0
-        cubes = total(parts, self.each) + unit**2 * float(self.cubed_weight.mean())
+        cubes = total(parts, self.each) + unit**2 * self.mean_cubed_weight
         return variance + abs(gap) * self._size(centred, squares, gap, unit) * cubes / variance, self._freedom(
             squares, one_more
         )
 
     def _size(self, centred: Float64Array, squares: Float64Array, gap: float, unit: float) -> float:
         """Typical size of the rows against the estimate, from the third and second moments; 0 when they favour it."""
-        weight = float(self.cubed_weight.mean())
+        weight = self.mean_cubed_weight
         second = total(self.cubed_weight, squares) + unit**2 * weight
         third = -np.sign(gap) * total(self.cubed_weight * squares, centred) + unit**3 * weight
         return max(float(third) / second, 0.0) if second > 0 else float(np.abs(centred).max())

@@ -11,7 +11,7 @@ from hf_trainplus.decisions.racing.sample import Sample
 from hf_trainplus.decisions.racing.state import RaceState
 from hf_trainplus.results import Float64Array
 
-_MOST = 8
+_MOST_ROWS = 3  # in evaluation sets: each row kept takes about 160 bytes
 
 Covariates = tuple[Float64Array, Float64Array] | None
 
@@ -40,10 +40,18 @@ class Samples:
         if found is None or found[0].design is not state.design:
             found = self._made(state, metric, depth, adjusted)
             self._kept[key] = found
-            while len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self._make_room(state)
         self._kept.move_to_end(key)
         return found
+
+    def _make_room(self, state: RaceState) -> None:
+        """Let go of what belongs to another design, and of what was used longest ago."""
+        for key in [key for key, (sample, _) in self._kept.items() if sample.design is not state.design]:
+            del self._kept[key]
+        rows = sum(sample.depth for sample, _ in self._kept.values())
+        while rows > _MOST_ROWS * state.size and len(self._kept) > 1:
+            _, (sample, _) = self._kept.popitem(last=False)
+            rows -= sample.depth
 
     def _made(
         self, state: RaceState, metric: AdditiveMetric, depth: int, adjusted: bool
