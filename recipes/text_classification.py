@@ -16,6 +16,7 @@ or JSON file of options may stand in their place. The figures of the closing tab
 from __future__ import annotations
 
 import sys
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ from transformers import (
     HfArgumentParser,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
     set_seed,
 )
 
@@ -82,6 +87,19 @@ class TrainArguments(PlusTrainingArguments):
         super().__post_init__()
 
 
+class EarlierEntries(TrainerCallback):
+    """Counts the entries of the history that a resumed run finds, so that its times are those of this session."""
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Count once: with a plan, training begins anew in each stage."""
+        self.count = len(state.log_history) if self.count is None else self.count
+
+
 def main(argv: Sequence[str]) -> None:
     """Train, go back to the best epoch, evaluate, and print where the time went."""
     data, args = parse(argv)
@@ -99,8 +117,11 @@ def main(argv: Sequence[str]) -> None:
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=load_metric("accuracy"),
+        callbacks=[earlier := EarlierEntries()],
     )
+    began = time.monotonic()
     metrics = {"train": trainer.train(resume_from_checkpoint=args.resume_from_checkpoint).metrics}
+    trained = time.monotonic() - began - sum(evaluation_seconds(trainer.state.log_history[earlier.count :]))
     metrics["eval"] = trainer.evaluate()
     if "test" in parts:
         metrics["test"] = trainer.evaluate(parts["test"], metric_key_prefix="test")
@@ -109,7 +130,8 @@ def main(argv: Sequence[str]) -> None:
     trainer.save_model()
     trainer.save_state()
     if trainer.is_world_process_zero():
-        Console().print(summary(metrics, trainer.state.log_history, args))
+        evaluated = evaluation_seconds(trainer.state.log_history[earlier.count :])
+        Console().print(summary(metrics, trained, evaluated, args))
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
 
@@ -255,7 +277,14 @@ def tokenized(parts: DatasetDict, tokenizer: PreTrainedTokenizerBase, data: Data
     )
 
 
-def summary(metrics: dict[str, dict[str, float]], history: list[dict[str, float]], args: TrainArguments) -> Table:
+def evaluation_seconds(history: list[dict[str, float]]) -> list[float]:
+    """Return how long each evaluation of the history took."""
+    return [entry[key] for entry in history for key in ("eval_seconds", "test_seconds") if key in entry]
+
+
+def summary(
+    metrics: dict[str, dict[str, float]], trained: float, evaluated: list[float], args: TrainArguments
+) -> Table:
     """Lay out accuracy with its interval, where the time went, and where the files are."""
     table = Table(title="text_classification", show_header=False)
     for part, label in (("eval", "validation"), ("test", "test")):
@@ -266,11 +295,8 @@ def summary(metrics: dict[str, dict[str, float]], history: list[dict[str, float]
                 f"{values[f'{part}_accuracy']:.4f}  [{low:.4f}, {high:.4f}] at {args.eval_confidence:.0%}, "
                 f"{values[f'{part}_examples']:.0f} examples",
             )
-    end = next(i for i, entry in enumerate(history) if "train_runtime" in entry)
-    seconds = [[entry[key] for key in ("eval_seconds", "test_seconds") if key in entry] for entry in history]
-    during = sum(map(sum, seconds[:end]))
-    table.add_row("time in training", f"{metrics['train']['train_runtime'] - during:.1f} s")
-    table.add_row("time in evaluation", f"{sum(map(sum, seconds)):.1f} s, {sum(map(len, seconds))} evaluations")
+    table.add_row("time in training", f"{trained:.1f} s")
+    table.add_row("time in evaluation", f"{sum(evaluated):.1f} s, {len(evaluated)} evaluations")
     table.add_row("files", f"{args.output_dir}")
     return table
 

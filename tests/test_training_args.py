@@ -120,3 +120,11 @@ def test_a_deadline_of_a_yaml_file_is_text_whatever_yaml_makes_of_it(written, va
     args = PlusTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", deadline=yaml.safe_load(written))
     assert args.deadline == value
     assert json.loads(args.to_json_string())["deadline"] == value
+
+
+@pytest.mark.parametrize("word", ["True", "true"])
+def test_true_of_a_command_line_resumes_from_the_newest_checkpoint(tmp_path, monkeypatch, word):
+    monkeypatch.chdir(tmp_path)
+    assert PlusTrainingArguments("out", use_cpu=True, resume_from_checkpoint=word).resume_from_checkpoint is True
+    (tmp_path / word).mkdir()
+    assert PlusTrainingArguments("out", use_cpu=True, resume_from_checkpoint=word).resume_from_checkpoint == word

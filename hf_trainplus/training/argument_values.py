@@ -37,6 +37,9 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
         )
     args.gpu_monitor = read_interval("gpu_monitor", args.gpu_monitor)
     args.deadline = read_deadline(args.deadline)
+    # upstream's field is text, so that `--resume_from_checkpoint True` of a command line means a folder named True
+    if args.resume_from_checkpoint in ("True", "true") and not os.path.isdir(args.resume_from_checkpoint):
+        args.resume_from_checkpoint = True  # type: ignore[assignment]
     one_of(args, "on_eval_error", ("raise", "continue"))
     one_of(args, "plan_on_resume", ("keep", "replace"))
     args.plan = read_plan_value(args.plan)

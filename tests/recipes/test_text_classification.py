@@ -242,27 +242,51 @@ def test_it_trains_on_files_and_ends_with_the_table(tables, tmp_path, capsys):
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == model.config.vocab_size
 
 
-def test_the_times_in_the_table_are_those_of_the_run():
+def test_the_table_holds_accuracy_and_times():
     history = [
         {"loss": 1.0},
         {"eval_seconds": 2.0},
         {"eval_seconds": 3.0},
         {"train_runtime": 20.0},
-        {"eval_seconds": 4.0},
-        {"test_seconds": 5.0},
+        {"test_seconds": 9.0},
     ]
     _, args = recipe.parse(["--use_cpu", "--output_dir", "somewhere"])
     metrics = {
-        "train": {"train_runtime": 20.0},
         "eval": {"eval_accuracy": 0.5, "eval_accuracy_ci_low": 0.25, "eval_accuracy_ci_high": 0.75, "eval_examples": 9},
     }
-    cells = [list(column.cells) for column in recipe.summary(metrics, history, args).columns]
+    table = recipe.summary(metrics, 15.0, recipe.evaluation_seconds(history), args)
+    cells = [list(column.cells) for column in table.columns]
     assert dict(zip(*cells, strict=True)) == {
         "accuracy, validation": "0.5000  [0.2500, 0.7500] at 95%, 9 examples",
         "time in training": "15.0 s",
-        "time in evaluation": "14.0 s, 4 evaluations",
+        "time in evaluation": "14.0 s, 3 evaluations",
         "files": "somewhere",
     }
+
+
+def test_a_resumed_run_tells_the_times_of_its_own_session(tables, tiny_model, tmp_path, capsys):
+    def table(*more):
+        capsys.readouterr()
+        recipe.main(
+            [
+                "--use_cpu",
+                "--train_file",
+                str(tables / "train.csv"),
+                "--validation_file",
+                str(tables / "validation.csv"),
+            ]
+            + ["--model_name_or_path", str(tiny_model), "--num_train_epochs", "3", "--disable_tqdm", "True"]
+            + ["--save_total_limit", "2", "--output_dir", str(tmp_path / "out"), *more]
+        )
+        lines = capsys.readouterr().out.splitlines()
+        training, evaluation = (next(x for x in lines if f"time in {part}" in x) for part in ("training", "evaluation"))
+        return float(training.split("│")[2].split()[0]), int(evaluation.split(",")[1].split()[0])
+
+    trained, first = table()
+    resumed, again = table("--resume_from_checkpoint", "True")
+    assert (first, again) == (4, 1)  # three epochs and the end; the finished run takes no step
+    assert trained >= 0
+    assert resumed >= 0
 
 
 def test_a_model_can_be_named_and_learns(tables, tiny_model, tmp_path):
