@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from hf_trainplus.evaluation.accounting import BatchLosses, LossAccount, LossColumns, of_rows
+from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.capture import OutputCapture
 from hf_trainplus.evaluation.losses import ExampleLosses
 from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_backoff
@@ -103,7 +104,7 @@ class EvaluationLoop:
     model: torch.nn.Module
     account: LossAccount
     row_losses: Callable[[Any], ExampleLosses | None] | None = None
-    collector: RowCollector | None = None
+    collector: RowCollector | BatchCollector | None = None
     metrics: MetricReducer | None = None
     reduce_predictions: Callable[[Any, Any], Any] | None = None
     reduce_collected: Callable[[Any, Any], Any] | None = None

@@ -165,6 +165,8 @@ class CachedEvaluations:
             return "the weights are sharded over processes"
         if getattr(trainer.args, "predict_with_generate", False):
             return "it generates"
+        if not trainer.args.eval_do_concat_batches and trainer.compute_metrics is not None:
+            return "its metrics are given batches, whose rows depend on their number"
         for method in ("compute_loss", "prediction_step"):
             if upstream.overrides(trainer, method, *self._ours):
                 return f"{type(trainer).__name__} has a {method} of its own"

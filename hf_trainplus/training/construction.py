@@ -116,8 +116,6 @@ def warn_of_plain_arguments(trainer: Trainer) -> None:
                 f"{'larger' if larger else 'smaller'} values are better. Use PlusTrainingArguments, or set "
                 f"greater_is_better={larger}."
             )
-    if not args.eval_do_concat_batches:
-        upstream.logger.warning("eval_do_concat_batches=False has no effect: rows are handed over as one array each.")
 
 
 def require_evaluations(trainer: Trainer) -> None:

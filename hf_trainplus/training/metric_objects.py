@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from hf_trainplus.evaluation.batch_list import join_batches, rows_in
 from hf_trainplus.evaluation.metrics.adapters import CollectedMetric, StreamingMetric, as_metric
 from hf_trainplus.evaluation.metrics.base import Metric
 
 if TYPE_CHECKING:
-    from transformers import Trainer
+    from transformers import Trainer, TrainingArguments
 
 OF_LOSSES = "losses"
 
@@ -36,7 +39,7 @@ class TrainerMetrics:
         metrics = [
             as_metric(
                 item,
-                eval_predictions=getattr(trainer.args, "eval_predictions", None),
+                eval_predictions=getattr(trainer.args, "eval_predictions", None) or _of_batches(trainer.args),
                 batch_eval_metrics=trainer.args.batch_eval_metrics,
                 num_labels=getattr(config, "num_labels", None),
                 label_names=[names[k] for k in sorted(names)] if isinstance(names, dict) else None,
@@ -61,6 +64,19 @@ class TrainerMetrics:
             found |= metric.compute_rows(reduced, labels, inputs, losses)
         return found
 
+    def of_batches(self, predictions: Sequence[Any], labels: Any, inputs: Any, losses: Any) -> dict[str, Any]:
+        """Compute the collected metrics from lists of batches, one list a metric; functions are given the lists."""
+        sizes = np.cumsum([rows_in(batch) for batch in labels])[:-1]
+        apart = None if losses is None else np.split(losses, sizes)
+        found: dict[str, Any] = {}
+        for metric, reduced in zip(self.collected, predictions, strict=True):
+            if metric.takes_batches:
+                found |= metric.compute_rows(reduced, labels, inputs, apart)
+                continue
+            kept = None if inputs is None else join_batches(inputs)
+            found |= metric.compute_rows(join_batches(reduced), join_batches(labels), kept, losses)
+        return found
+
     def from_losses(self, loss_sum: Any, target_count: Any) -> dict[str, Any]:
         """Compute the metrics that are functions of the losses alone, such as perplexity."""
         found: dict[str, Any] = {}
@@ -69,3 +85,8 @@ class TrainerMetrics:
             metric.update(loss_sum, target_count)
             found |= metric.compute()
         return found
+
+
+def _of_batches(args: TrainingArguments) -> Literal["logits"] | None:
+    """Batches that stay apart are handed over as they are: what a function does with a list is not inferred."""
+    return None if args.eval_do_concat_batches else "logits"

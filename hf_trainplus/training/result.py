@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from transformers.trainer_utils import EvalLoopOutput
 
+from hf_trainplus.evaluation.batch_list import transposed
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.ranks import Ranks
@@ -98,10 +99,14 @@ def _metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> 
     found = {**output.metrics, **metrics.from_losses(results.loss_sum, results.target_count)}
     if not metrics.collected or output.predictions is None or output.labels is None:
         return found
-    predictions = output.predictions
-    if request.predicting:
-        predictions = metrics.reduce(predictions, output.labels)
     losses = None
     if "loss" in runner.trainer.args.include_for_metrics:
         losses = results.loss_sum / np.maximum(results.target_count, 1)
-    return found | metrics.of_rows(predictions, output.labels, output.inputs, losses)
+    predictions, labels = output.predictions, output.labels
+    if not runner.trainer.args.eval_do_concat_batches:
+        if request.predicting:
+            predictions = [metrics.reduce(*batch) for batch in zip(predictions, labels, strict=True)]
+        return found | metrics.of_batches(transposed(predictions), labels, output.inputs, losses)
+    if request.predicting:
+        predictions = metrics.reduce(predictions, labels)
+    return found | metrics.of_rows(predictions, labels, output.inputs, losses)

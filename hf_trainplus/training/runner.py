@@ -16,6 +16,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
+from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import EvaluationLoop, LoopOutput
@@ -156,7 +157,8 @@ class EvaluationRunner:
             split=partial(split_batch, fetch=self._fetch(request.loader)),
             ranks=ranks,
         )
-        return loop.run(self._prepared(self._choose_batches(request, kind, ranks, loop), kind))
+        apart = keeps and not trainer.args.eval_do_concat_batches
+        return loop.run(self._prepared(self._choose_batches(request, kind, ranks, loop, in_order=apart), kind))
 
     def metrics_of(self, model: Any) -> TrainerMetrics:
         """Return the trainer's metrics; they are adapted once, until others are set."""
@@ -169,7 +171,7 @@ class EvaluationRunner:
         return list(self.metrics_of(self.trainer.model).own)
 
     def _choose_batches(
-        self, request: Request, kind: LossKind | None, ranks: Ranks, loop: EvaluationLoop
+        self, request: Request, kind: LossKind | None, ranks: Ranks, loop: EvaluationLoop, *, in_order: bool
     ) -> Iterable[LoadedBatch]:
         if not isinstance(request.loader, EvaluationSource):
             return foreign_batches(request.loader, ranks)
@@ -178,7 +180,7 @@ class EvaluationRunner:
         return self._batches.of(
             request.loader,
             ranks,
-            rows_are_independent=independent,
+            rows_are_independent=independent and not in_order,
             ids=request.ids,
             probe=None if together else partial(self._probe, loop),
             progress=self.progress,
@@ -250,7 +252,9 @@ class EvaluationRunner:
             self.progress.done(rows)
         trainer.control = trainer.callback_handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
 
-    def _collector(self, request: Request) -> RowCollector:
+    def _collector(self, request: Request) -> RowCollector | BatchCollector:
+        if not self.trainer.args.eval_do_concat_batches:
+            return BatchCollector()
         dataset: Any = getattr(request.loader, "dataset", None)
         total = len(dataset) if hasattr(dataset, "__len__") else None
         return RowCollector(None if request.predicting else spool_folder_from_environment(), total)

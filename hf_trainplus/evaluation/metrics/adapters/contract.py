@@ -87,7 +87,13 @@ class StreamingMetric(EvaluationMetric):
 
 
 class CollectedMetric(EvaluationMetric):
-    """A metric that needs the rows of the whole evaluation at once, reduced and in dataset order."""
+    """A metric that needs the rows of the whole evaluation at once, reduced and in dataset order.
+
+    Attributes:
+        takes_batches: it may be given lists of batches where ``eval_do_concat_batches=False`` keeps them apart.
+    """
+
+    takes_batches: ClassVar[bool] = False
 
     @abstractmethod
     def compute_rows(self, predictions: Any, labels: Any, inputs: Any = None, losses: Any = None) -> dict[str, Any]:

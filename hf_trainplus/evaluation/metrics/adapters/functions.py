@@ -74,6 +74,8 @@ class FunctionMetric(CollectedMetric):
             inferred.
     """
 
+    takes_batches = True
+
     def __init__(self, function: MetricFunction, eval_predictions: Literal["argmax", "logits"] | None = None) -> None:
         self._function = function
         self._named = eval_predictions
