@@ -155,7 +155,8 @@ class Judge:
             return Judgement(newer if first.nonfinite else older, "nonfinite", depth, None, 0.0)
         if depth == state.size:
             found = self.difference(state, older, newer)
-            return Judgement(newer if found.value >= 0 else older, "exact", depth, found, -abs(found.value))
+            # a metric that is not defined never replaces another
+            return Judgement(older if found.value < 0 else newer, "exact", depth, found, -abs(found.value))
         if isinstance(self.metric, OpaqueMetric) or not (state.full(older) or state.full(newer)):
             return None
         low, high = certain_range(first, second, self.metric)

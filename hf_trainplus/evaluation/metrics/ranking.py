@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hf_trainplus.evaluation.metrics.base import Metric, StateArrays, require
+from hf_trainplus.evaluation.metrics.base import Float64Array, Metric, StateArrays, require
 from hf_trainplus.evaluation.metrics.forms import main_prediction, ranking_scores
 from hf_trainplus.evaluation.metrics.score_arrays import as_scores
 
@@ -42,6 +42,26 @@ class RankMetric(Metric):
         Raises:
             ValueError: the numbers of rows differ.
         """
+        scores, targets = self._checked(predictions, references)
+        self._scores.append(scores)
+        self._targets.append(targets)
+
+    def row_payload(self, predictions: Any, references: Any) -> Float64Array:
+        """Return (n, k) what a batch of n rows holds: their scores, then their targets; see ``from_payload``."""
+        parts = self._checked(predictions, references)
+        return np.column_stack([np.asarray(part, dtype=np.float64).reshape(len(part), -1) for part in parts])
+
+    def from_payload(self, payload: Float64Array) -> float:
+        """Return the value over n rows of ``row_payload``; NaN where it is not defined."""
+        first = payload.shape[1] - self._target_columns(payload.shape[1])
+        scores, targets = payload[:, :first], payload[:, first:]
+        return self.from_rows(*(part[:, 0] if part.shape[1] == 1 else part for part in (scores, targets)))
+
+    def _target_columns(self, width: int) -> int:
+        """Columns of a row's payload that are targets."""
+        return 1
+
+    def _checked(self, predictions: Any, references: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         scores = as_scores(predictions, self.name, "predictions")
         targets = as_scores(references, self.name, "references")
         scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
@@ -51,8 +71,7 @@ class RankMetric(Metric):
                 f"{self.name} was given predictions of shape {scores.shape} and references of shape {targets.shape}; "
                 "give one score for each target."
             )
-        self._scores.append(scores)
-        self._targets.append(targets)
+        return scores, targets
 
     @abstractmethod
     def from_rows(self, scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float:
@@ -124,6 +143,9 @@ class RocAuc(RankMetric):
     def reduce(self, output: Any) -> Any:
         """Reduce logits (n, C) to scores: (n,) for one or two columns, else softmax probabilities (n, C)."""
         return main_prediction(output) if self.multilabel else ranking_scores(output)
+
+    def _target_columns(self, width: int) -> int:
+        return width // 2 if self.multilabel else 1
 
     def from_rows(self, scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float:
         """Return the area over n rows; NaN where it is not defined."""

@@ -10,7 +10,7 @@ import numpy as np
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.decisions.race import Race, RaceConfig, read_state, write_state
+from hf_trainplus.decisions.race import OpaqueMetric, Race, RaceConfig, read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
 
 BEST_FOLDER = "best-checkpoint"
+JACKKNIFE = (
+    "eval_mode='race' compares {!r} by leaving out groups of rows, since it ranks all rows together: no comparison is "
+    "settled before 30 % of the rows"
+)
 
 
 class LiveRace:
@@ -104,7 +108,7 @@ class LiveRace:
             return None
         step = self._trainer.state.global_step
         observed = self.session.finish(step if self.session.race.state.last == step else None)
-        if observed is None or observed.verdict.best is None:
+        if observed is None or observed.verdict.best is None or not np.isfinite(observed.verdict.value or 0.0):
             return None
         winner = observed.verdict.best
         self._set_best(winner, observed.verdict.value, self._best_folder(run_dir, winner))
@@ -188,6 +192,8 @@ class LiveRace:
         metric = race_metric(self._watched_name(), objects, greater_is_better=self._greater, rows=len(dataset))
         if isinstance(metric, NotRaced):
             return metric.reason
+        if isinstance(metric, OpaqueMetric):
+            self._runner.say_once(JACKKNIFE.format(metric.name))
         self._weights = self._candidate_weights()
         race = Race(
             metric,

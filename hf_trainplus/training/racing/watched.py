@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hf_trainplus.decisions.race import LossMetric, RaceMetric, ScoreMetric, StatisticMetric
+from hf_trainplus.decisions.race import LossMetric, OpaqueMetric, RaceMetric, ScoreMetric, StatisticMetric
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Metric
+from hf_trainplus.evaluation.metrics.ranking import RankMetric
 
 _SHARES = frozenset({"accuracy", "token_accuracy", "exact_match"})
 
@@ -45,8 +46,10 @@ def race_metric(name: str, metrics: Sequence[Metric], *, greater_is_better: bool
 
 def _of_object(metric: Metric, greater_is_better: bool, rows: int) -> RaceMetric | NotRaced:
     name = metric.primary
+    if isinstance(metric, RankMetric):
+        return OpaqueMetric(name, lambda rows, payload: metric.from_payload(payload), greater_is_better)
     if not isinstance(metric, AdditiveMetric):
-        return NotRaced(f"the metric {name!r} ranks all rows together and is no function of sums over rows")
+        return NotRaced(f"the metric {name!r} is neither a function of sums over rows nor one of their ranks")
     if metric.per_example:
         bounds = (0.0, 1.0) if name in _SHARES else (float("-inf"), float("inf"))
         return ScoreMetric(name, greater_is_better, lower=bounds[0], upper=bounds[1])

@@ -21,7 +21,8 @@ class RowColumns:
     """What the rows of a batch add to a metric.
 
     Args:
-        statistics: (n, k) additive statistics; None where the metric has none, or too many to keep.
+        statistics: (n, k) additive statistics, or the scores and targets of a metric of ranks; None where the metric
+            has none, or too many to keep.
         scores: (n,) scores where the metric is their mean, else None.
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hf_trainplus.evaluation.metrics.adapters.contract import RowColumns, StreamingMetric
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Metric, StateArrays
+from hf_trainplus.evaluation.metrics.ranking import RankMetric
 
 
 class OwnMetric(StreamingMetric):
@@ -51,6 +52,9 @@ class OwnMetric(StreamingMetric):
     def update_rows(self, predictions: Any, labels: Any) -> RowColumns:
         """Take in a batch; the statistics of its rows are computed once for the sums and the table."""
         metric = self.metric
+        if isinstance(metric, RankMetric):
+            metric.update(predictions, labels)
+            return RowColumns(metric.row_payload(predictions, labels))
         if not isinstance(metric, AdditiveMetric) or metric.statistics is None:
             return super().update_rows(predictions, labels)
         statistics = metric.example_statistics(predictions, labels)
