@@ -6,6 +6,7 @@ the other half at a moment of wall-clock time, from outside. Prints one line a t
 before it where the kills hit.
 
     python tests/support/stage_kills.py FOLDER TRIALS SEED
+    python tests/support/stage_kills.py --one FOLDER [POINT]     # this process trains, and dies at that point
 """
 
 import hashlib
@@ -119,4 +120,7 @@ def main(root, count, seed):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "--one":
+        print("FOUND " + json.dumps(train(sys.argv[2], *map(int, sys.argv[3:]))))
+    else:
+        main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
