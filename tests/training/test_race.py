@@ -8,6 +8,7 @@ import torch
 from transformers import EarlyStoppingCallback
 
 from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
+from hf_trainplus.decisions.racing.costs import Costs
 from hf_trainplus.training.racing.session import RaceLimits
 from tests.support import tiny
 
@@ -149,6 +150,13 @@ def test_candidates_files_are_gone_at_the_end(tmp_path):
     assert race.state.best_model_checkpoint.startswith(str(tmp_path))
 
 
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Runs that are timed apart may settle a candidate at another moment; these look at decisions alone."""
+    monkeypatch.setattr(Costs, "_with", lambda costs, name, seconds: costs)
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_resume_takes_the_same_decisions(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 5}
     whole = finished(make(tmp_path / "whole", "race", **options))

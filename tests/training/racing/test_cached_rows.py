@@ -10,7 +10,9 @@ from hf_trainplus.results import ExampleResults
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.session import RaceLimits
 from tests.support.cached_runs import Counter, without_times
-from tests.training.test_race import evaluations, finished, make
+from tests.training.test_race import evaluations, finished, make, unmeasured
+
+__all__ = ["unmeasured"]  # the fixture
 
 
 def raced(folder, cache, mode="race", *, limits=None, **options):
@@ -30,6 +32,7 @@ def values(trainer):
     return [without_times(entry) for entry in evaluations(trainer)]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
 def test_the_second_race_evaluates_nothing_and_logs_the_same(metric, tmp_path):
     plain, ran = raced(tmp_path / "plain", False, metric=metric, eval_cache=None)
