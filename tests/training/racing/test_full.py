@@ -13,7 +13,9 @@ def reasons(caplog):
 
 
 def test_a_trial_of_a_search_reports_exact_values(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("transformers.integrations.hp_params", lambda trial: trial)  # it knows four libraries' trials only
+    monkeypatch.setattr(
+        "transformers.integrations.hp_params", lambda trial: trial
+    )  # it knows four libraries' trials only
     trainer = make(tmp_path, "race", max_steps=3)
     trainer.train(trial={"learning_rate": 2e-2})
     assert [entry["eval_loss_exact"] for entry in evaluations(trainer)] == [1.0] * 3
