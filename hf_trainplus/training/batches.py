@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -21,26 +20,19 @@ from hf_trainplus.evaluation.streaming import StreamLoader
 from hf_trainplus.evaluation.tasks import LoaderSettings
 from hf_trainplus.evaluation.token_probe import probe_token_limit
 from hf_trainplus.evaluation.windows import LoadedBatch, WindowSizes
+from hf_trainplus.training.kept_loaders import KeptLoaders
 from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
-KEPT_LOADERS = 8
-
 
 @dataclass(frozen=True)
-class _Kept:
+class _Read:
     dataset: Any
     loader: PlannedLoader | StreamLoader
     lengths: npt.NDArray[np.int64] | None
-    collator: Any
-    rows: int | None
-
-    def fits(self, dataset: Any, collator: Any) -> bool:
-        """Say whether the loader still reads what is to be evaluated: same collator, same number of rows."""
-        return self.collator is collator and self.rows == _rows_of(dataset)
 
 
 class BatchSource:
@@ -48,11 +40,12 @@ class BatchSource:
 
     Args:
         trainer: its arguments, collator and column rules count.
+        ours: the classes whose methods are not somebody else's overrides.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, *ours: type) -> None:
         self._trainer = trainer
-        self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
+        self._kept: KeptLoaders[_Read] = KeptLoaders(trainer, lambda made: made.loader.close(), *ours)
         self.limit = BatchLimit()
         self._tokens: dict[tuple[int, str], int | None] = {}
 
@@ -99,7 +92,7 @@ class BatchSource:
         return kept.loader.run(plan)
 
     def _tokens_per_batch(
-        self, source: EvaluationSource, kept: _Kept, ranks: Ranks, probe: Callable[[Any], object] | None
+        self, source: EvaluationSource, kept: _Read, ranks: Ranks, probe: Callable[[Any], object] | None
     ) -> int | None:
         """Return the limit of padded tokens of a batch; ``auto`` is measured once a dataset, by rank 0."""
         asked = getattr(self._trainer.args, "eval_tokens_per_batch", "auto")
@@ -126,40 +119,34 @@ class BatchSource:
 
         return run
 
-    def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
-        key = (id(source.dataset), source.description)
-        kept = self._kept.get(key)
-        if kept is not None and not kept.fits(source.dataset, self._trainer.data_collator):
-            self._kept.pop(key).loader.close()
-        if key not in self._kept:
-            # the dataset itself is kept too, so that its id cannot come to stand for another one
-            self._kept[key] = self._make(source, ranks)
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT_LOADERS:
-            self._kept.popitem(last=False)[1].loader.close()
-        return self._kept[key]
+    def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Read:
+        settings = loader_settings(self._trainer)
+        made_for = (ranks.index, ranks.size, stream_limit(self._trainer))
+        return self._kept.get(source, settings, lambda: self._make(source, ranks), *made_for)
 
-    def _make(self, source: EvaluationSource, ranks: Ranks) -> _Kept:
-        own = self._trainer.data_collator
+    def _make(self, source: EvaluationSource, ranks: Ranks) -> _Read:
         dataset, collator = upstream.dataset_and_collator(self._trainer, source.dataset, source.description)
         if not isinstance(dataset, torch.utils.data.IterableDataset):
-            settings = loader_settings(self._trainer)
-            planned = PlannedLoader(dataset, collator, settings)
-            return _Kept(source.dataset, planned, row_lengths(source.dataset), own, _rows_of(source.dataset))
-        limit = stream_limit(self._trainer)
-        stream = stream_loader(self._trainer, dataset, collator, ranks, limit)
-        return _Kept(source.dataset, stream, None, own, _rows_of(source.dataset))
+            planned = PlannedLoader(dataset, collator, loader_settings(self._trainer))
+            return _Read(source.dataset, planned, row_lengths(source.dataset))
+        stream = stream_loader(self._trainer, dataset, collator, ranks, stream_limit(self._trainer))
+        return _Read(source.dataset, stream, None)
 
     def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
         """Return what reads rows of the dataset again, or None for a stream, which cannot be read again."""
-        kept = self._kept.get((id(source.dataset), source.description))
-        return kept.loader.fetch if kept is not None and isinstance(kept.loader, PlannedLoader) else None
+        if isinstance(source.dataset, torch.utils.data.IterableDataset):
+            return None
+
+        def read(rows: npt.NDArray[np.int64]) -> Any:
+            # looked up when it is needed: the evaluation that asks may make the loader anew first
+            kept = cast("_Read", self._kept.find(source))
+            return cast("PlannedLoader", kept.loader).fetch(rows)
+
+        return read
 
     def close(self) -> None:
         """Close every kept loader and its workers."""
-        for kept in self._kept.values():
-            kept.loader.close()
-        self._kept.clear()
+        self._kept.close()
 
 
 def loader_settings(trainer: Trainer) -> LoaderSettings:
@@ -192,7 +179,3 @@ def stream_limit(trainer: Trainer) -> int | None:
     """Return the number of rows to read of a stream; a fraction of an unknown length is none."""
     size = getattr(trainer.args, "eval_subset_size", None)
     return int(size) if size is not None and size >= 1 else None
-
-
-def _rows_of(dataset: Any) -> int | None:
-    return len(dataset) if hasattr(dataset, "__len__") else None

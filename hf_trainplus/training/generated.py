@@ -152,7 +152,7 @@ class EvaluationGeneration:
             for one in metrics.streaming
         ]
         if self._rows is None:
-            self._rows = GenerationRows(trainer, is_encoder_decoder=settings.is_encoder_decoder)
+            self._rows = GenerationRows(trainer, *self._ours, is_encoder_decoder=settings.is_encoder_decoder)
         batches = self._batches(request, rows, self._rows, ranks)
         wants_inputs = "inputs" in trainer.args.include_for_metrics
         is_own = isinstance(request.loader, EvaluationSource)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from hf_trainplus.evaluation.prompt_rows import PromptCollator, PromptRows
 from hf_trainplus.evaluation.prompts import PROMPT_COLUMN
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.windows import LoadedBatch, WindowSizes
-from hf_trainplus.training.batches import KEPT_LOADERS, loader_settings, stream_limit, stream_loader
+from hf_trainplus.training.batches import loader_settings, stream_limit, stream_loader
+from hf_trainplus.training.kept_loaders import KeptLoaders
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
@@ -61,13 +62,14 @@ class GenerationRows:
 
     Args:
         trainer: its arguments, collator and column rules count.
+        ours: the classes whose methods are not somebody else's overrides.
         is_encoder_decoder: whether a row's prompt is what its encoder is given.
     """
 
-    def __init__(self, trainer: Trainer, *, is_encoder_decoder: bool) -> None:
+    def __init__(self, trainer: Trainer, *ours: type, is_encoder_decoder: bool) -> None:
         self._trainer = trainer
         self._is_encoder_decoder = is_encoder_decoder
-        self._kept: OrderedDict[tuple[int, str], tuple[Any, PlannedLoader | StreamLoader]] = OrderedDict()
+        self._kept: KeptLoaders[PlannedLoader | StreamLoader] = KeptLoaders(trainer, lambda made: made.close(), *ours)
         self.limit = BatchLimit()
 
     def of(
@@ -95,24 +97,17 @@ class GenerationRows:
 
     def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
         """Return what reads rows of the dataset again, or None for a stream, which cannot be read again."""
-        kept = self._kept.get((id(source.dataset), source.description))
-        return kept[1].fetch if kept is not None and isinstance(kept[1], PlannedLoader) else None
+        loader = self._kept.find(source)
+        return loader.fetch if isinstance(loader, PlannedLoader) else None
 
     def close(self) -> None:
         """Close every kept loader and its workers."""
-        for _, loader in self._kept.values():
-            loader.close()
-        self._kept.clear()
+        self._kept.close()
 
     def _loader(self, source: EvaluationSource, ranks: Ranks, stream_rows: int | None) -> PlannedLoader | StreamLoader:
-        key = (id(source.dataset), source.description)
-        if key not in self._kept:
-            # the dataset itself is kept too, so that its id cannot come to stand for another one
-            self._kept[key] = (source.dataset, self._make(source, ranks, stream_rows))
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT_LOADERS:
-            self._kept.popitem(last=False)[1][1].close()
-        return self._kept[key][1]
+        made_for = (ranks.index, ranks.size, stream_rows, stream_limit(self._trainer))
+        make = partial(self._make, source, ranks, stream_rows)
+        return self._kept.get(source, loader_settings(self._trainer), make, *made_for)
 
     def _make(self, source: EvaluationSource, ranks: Ranks, stream_rows: int | None) -> PlannedLoader | StreamLoader:
         dataset, collate = upstream.dataset_and_collator(self._trainer, source.dataset, source.description)

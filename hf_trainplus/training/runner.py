@@ -81,7 +81,7 @@ class EvaluationRunner:
     def __init__(self, trainer: Trainer, ours: tuple[type, ...]) -> None:
         self.trainer = trainer
         self._ours = ours
-        self._batches = BatchSource(trainer)
+        self._batches = BatchSource(trainer, *ours)
         self.cached = CachedEvaluations(self, ours)
         self.generation = EvaluationGeneration(self, ours)
         self.progress: EvaluationProgress | None = None

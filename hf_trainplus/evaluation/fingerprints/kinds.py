@@ -75,7 +75,7 @@ class ObjectFingerprints:
         Raises:
             UnknownIdentityError: something that it holds cannot be known.
         """
-        computed = fingerprint_model(model, (_tensor, _upstream_object))
+        computed = fingerprint_model(model, LIBRARY_KINDS)
         return fingerprint_named({"weights": fingerprint_weights(model), "computed": computed})
 
     def _module(self, value: Any) -> Any:
@@ -123,3 +123,7 @@ def _upstream_object(value: Any) -> Any:
 
 def _base_names(value: Any) -> set[str]:
     return {base.__name__ for base in type(value).__mro__}
+
+
+LIBRARY_KINDS = (_tensor, _upstream_object)
+"""How tensors, tokenizers and configurations are read wherever an object holds them."""
