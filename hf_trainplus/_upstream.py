@@ -354,6 +354,20 @@ def prepare_inputs(trainer: Any, inputs: Any) -> Any:
     return trainer._prepare_inputs(inputs)
 
 
+@contextmanager
+def prepared_once(trainer: Any, inputs: Any) -> Iterator[None]:
+    """Let ``prediction_step`` take inputs that have been prepared as they are; somebody's own way may change them."""
+    before = vars(trainer).get("_prepare_inputs")
+    prepare = trainer._prepare_inputs
+    trainer._prepare_inputs = lambda given: given if given is inputs else prepare(given)
+    try:
+        yield
+    finally:
+        del trainer._prepare_inputs
+        if before is not None:
+            trainer._prepare_inputs = before
+
+
 def dataset_and_collator(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
     """Return the dataset and the collator, with columns that the model does not take removed by one or the other."""
     import datasets
@@ -443,6 +457,15 @@ def chooses_own_rows(trainer: Any, *ours: type) -> bool:
 
 
 def overrides(trainer: Any, name: str, *ours: type) -> bool:
-    """Say whether a subclass of somebody else overrides the method ``name``."""
+    """Say whether somebody else's subclass overrides the method ``name``, or somebody has set it on the trainer."""
+    if _is_set_by_somebody(trainer, name):
+        return True
     method = getattr(type(trainer), name)
     return all(method is not getattr(cls, name, None) for cls in (Trainer, *ours))
+
+
+def _is_set_by_somebody(trainer: Any, name: str) -> bool:
+    """Say whether a method was replaced on one trainer, by other code than upstream's and ours, which measures."""
+    own = vars(trainer).get(name)
+    home = str(getattr(own, "__globals__", {}).get("__name__", ""))
+    return own is not None and home.partition(".")[0] not in ("transformers", "accelerate", "hf_trainplus")

@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 
 FOLDER = "trainplus_eval_cache"
 
+# what these do may depend on anything that the trainer holds
+_DECIDING = (
+    "compute_loss",
+    "prediction_step",
+    "compute_loss_context_manager",
+    "autocast_smart_context_manager",
+    "_prepare_inputs",
+    "_prepare_input",
+    "_prepare_context_parallel_inputs",
+    "_get_num_items_in_batch",
+    "_remove_unused_columns",
+    "_set_signature_columns_if_needed",
+    "_get_collator_with_removed_columns",
+    "_wrap_model",
+)
+
 Found = TypeVar("Found")
 
 
@@ -51,8 +67,8 @@ class CachedEvaluations:
 
     On a hit no model runs, no metric function is called, and everything that is logged is what was logged then, but
     for times. Where it cannot be known that the result would be the same (a metric that reads a file, rows that are
-    computed as they are read, a loss of the trainer's own, sharded weights, generation), nothing is kept, and that is
-    said once. A failure here never fails an evaluation.
+    computed as they are read, a method of the trainer's own that decides over inputs, precision or loss, sharded
+    weights, generation), nothing is kept, and that is said once. A failure here never fails an evaluation.
 
     Args:
         runner: runs the evaluations; its trainer's arguments count.
@@ -167,7 +183,7 @@ class CachedEvaluations:
             return "it generates"
         if not trainer.args.eval_do_concat_batches and trainer.compute_metrics is not None:
             return "its metrics are given batches, whose rows depend on their number"
-        for method in ("compute_loss", "prediction_step"):
+        for method in _DECIDING:
             if upstream.overrides(trainer, method, *self._ours):
                 return f"{type(trainer).__name__} has a {method} of its own"
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.evaluation.fingerprints.freshness import ContentStamp, content_stamp, live_stamp
+from hf_trainplus.evaluation.fingerprints.libraries import library_of
 from hf_trainplus.evaluation.tasks import LoaderSettings
 from hf_trainplus.training.source import EvaluationSource
 
@@ -89,13 +90,19 @@ class KeptLoaders(Generic[Made]):
 
     def _stamp(self, dataset: Any, settings: LoaderSettings, also: tuple[Any, ...]) -> ContentStamp | None:
         trainer = self._trainer
-        if any(upstream.overrides(trainer, name, *self._ours) for name in _CHOOSE_COLUMNS):
+        if any(self._is_users(name) for name in _CHOOSE_COLUMNS):
             return None
         columns = (trainer.args.remove_unused_columns, list(trainer.label_names or ()))
         read = (settings.num_workers, settings.pin_memory, settings.prefetch_factor, settings.multiprocessing_context)
         if settings.num_workers:
             return content_stamp(dataset, trainer.data_collator, columns, read, also)
         return live_stamp(dataset, id(trainer.data_collator), columns, read, also)
+
+    def _is_users(self, name: str) -> bool:
+        """Say whether somebody's own method chooses the columns, by what nobody knows; libraries' rules stand still."""
+        if not upstream.overrides(self._trainer, name, *self._ours):
+            return False
+        return library_of(str(getattr(getattr(self._trainer, name), "__module__", ""))) is None
 
 
 def _key(source: EvaluationSource) -> tuple[int, str]:

@@ -228,7 +228,10 @@ class EvaluationRunner:
         return None if read is None else lambda rows: upstream.prepare_inputs(self.trainer, read(rows))
 
     def _step(self, model: Any, loss_only: bool, ignore_keys: Any, inputs: Any) -> Any:
-        return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+        with ExitStack() as stack:
+            if upstream.overrides(self.trainer, "_prepare_inputs", *self._ours):
+                stack.enter_context(upstream.prepared_once(self.trainer, inputs))
+            return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 
     def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> Callable[[Any], Any] | None:
         """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
@@ -239,9 +242,10 @@ class EvaluationRunner:
             return None
 
         def row_losses(inputs: Any) -> Any:
-            if chunked.reason is None and ranks.any(not chunked.check(model, inputs)):
-                chunked.refuse("another rank cannot compute it in chunks")
-            return chunked.example_losses(model, inputs)
+            with self.trainer.compute_loss_context_manager():
+                if chunked.reason is None and ranks.any(not chunked.check(model, inputs)):
+                    chunked.refuse("another rank cannot compute it in chunks")
+                return chunked.example_losses(model, inputs)
 
         return row_losses
 
