@@ -25,6 +25,7 @@ _MODULE_OF = {
     "StagePlan": "hf_trainplus.budget.stages",
     "Budget": "hf_trainplus.budget.budget",
     "BudgetCallback": "hf_trainplus.callbacks.budget",
+    "EvaluationLeft": "hf_trainplus.evaluation.loop",
     "ExampleResults": "hf_trainplus.results",
     "Subset": "hf_trainplus.decisions.subset",
     "load_metric": "hf_trainplus.evaluation.metrics.registry",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from hf_trainplus.decisions.estimate import Estimate as Estimate
     from hf_trainplus.decisions.subset import Subset as Subset
     from hf_trainplus.decisions.subset import representative_subset as representative_subset
+    from hf_trainplus.evaluation.loop import EvaluationLeft as EvaluationLeft
     from hf_trainplus.evaluation.metrics.registry import load_metric as load_metric
     from hf_trainplus.results import ExampleResults as ExampleResults
     from hf_trainplus.trainer import PlusSeq2SeqTrainer as PlusSeq2SeqTrainer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,7 +87,7 @@ class PlusTrainer(StagedHooks):
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None
         self._failed_sets = FailedSets()
-        self.stop_requested = False
+        self.stop_requested = self.leave_requested = False
         self.pending_error: Exception | None = None
         self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
         draw_examples(self, lambda: self._runner.progress)
@@ -104,11 +105,11 @@ class PlusTrainer(StagedHooks):
     @cached_property
     def _runner(self) -> EvaluationRunner:
         """Made, with all that it imports, when something is evaluated for the first time."""
-        from hf_trainplus.training.leaving import urgent_stop_seen
+        from hf_trainplus.training.leaving import must_leave
         from hf_trainplus.training.runner import EvaluationRunner
 
         runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
-        runner.should_leave = lambda: self.is_in_train and urgent_stop_seen(self)
+        runner.should_leave = lambda: must_leave(self)
         return runner
 
     @cached_property
@@ -161,7 +162,11 @@ class PlusTrainer(StagedHooks):
         metric_key_prefix: str = "eval",
         **kwargs: Any,
     ) -> dict[str, float]:
-        """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was."""
+        """Evaluate as ``Trainer.evaluate`` does, leaving every random state as it was.
+
+        Raises:
+            EvaluationLeft: outside training, ``request_stop`` was called; nothing is logged and no callback is told.
+        """
         prefix, evaluate = best.set_prefix(metric_key_prefix), super().evaluate
         goes_on = self._is_scheduled and getattr(self.args, "on_eval_error", "raise") == "continue"
         with preserve_rng(), preserve_mode(self), self._own_loaders():
@@ -172,7 +177,11 @@ class PlusTrainer(StagedHooks):
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test", **kwargs: Any
     ) -> Any:
-        """Predict as ``Trainer.predict`` does: predictions and labels in dataset order, every row once."""
+        """Predict as ``Trainer.predict`` does: predictions and labels in dataset order, every row once.
+
+        Raises:
+            EvaluationLeft: outside training, ``request_stop`` was called; nothing is returned.
+        """
         with preserve_rng(), preserve_mode(self), self._own_loaders():
             return super().predict(test_dataset, ignore_keys, metric_key_prefix, **kwargs)
 
@@ -213,16 +222,25 @@ class PlusTrainer(StagedHooks):
         others = upstream.overrides(self, method, PlusTrainer) or upstream.chooses_own_rows(self)
         return self._inside_evaluate and not others
 
-    def _own_loaders(self) -> AbstractContextManager[None]:
-        return construction.flag(self, "_inside_evaluate")
+    @contextmanager
+    def _own_loaders(self) -> Iterator[None]:
+        outermost = not self._inside_evaluate
+        try:
+            with construction.flag(self, "_inside_evaluate"):
+                yield
+        finally:
+            if outermost:  # a request that came too late must not end the next evaluation
+                self.leave_requested = False
 
     def request_stop(self) -> None:
-        """Leave a running evaluation between two batches, report nothing of it, save, and end the training.
+        """Leave a running evaluation between two batches and report nothing of it; from any thread, on one rank.
 
-        One rank is enough. The checkpoint is marked, so that a resumed run makes the evaluation first. While no
-        evaluation runs it does nothing until the next one; ``BudgetCallback`` ends a run at a step.
+        In a training run the model is saved and the training ends. The checkpoint is marked, so that a resumed run
+        makes the evaluation first. While no evaluation runs it does nothing until the next one; ``BudgetCallback`` ends
+        a run at a step. Outside training, the ``evaluate`` or ``predict`` that runs, or else the next one, raises
+        ``EvaluationLeft`` on every rank; the one after that runs as always.
         """
-        self.stop_requested = True
+        self.stop_requested, self.leave_requested = True, not self.is_in_train
 
     # ---- hooks into upstream's training loop ----
     def plus_evaluate(self, run: Any) -> dict[str, float]:
@@ -305,7 +323,7 @@ class PlusTrainer(StagedHooks):
 
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Evaluate a step whose evaluation is still to be done."""
-        self._resumed_from, self.stop_requested = resume_from_checkpoint, False
+        self._resumed_from, self.stop_requested, self.leave_requested = resume_from_checkpoint, False, False
         if self._staged is not None and not plans.evaluates_as_before(self, self._staged):
             if construction.holds_race(resume_from_checkpoint):
                 with plans.racing(self):

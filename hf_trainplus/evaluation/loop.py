@@ -63,7 +63,16 @@ class LoopOutput:
 
 
 class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked for it
-    """Raised between two batches when a stop was asked for; such an evaluation reports nothing."""
+    """Raised between two batches when a stop was asked for; such an evaluation reports nothing.
+
+    It is raised out of ``evaluate`` and ``predict`` on every rank when ``request_stop`` was called for them outside
+    training. In a training run it never reaches the caller: the run is saved and ended in its place.
+
+    Example:
+        >>> raise EvaluationLeft("left after 2 batches")
+        Traceback (most recent call last):
+        hf_trainplus.evaluation.loop.EvaluationLeft: left after 2 batches
+    """
 
 
 class _Outcome(NamedTuple):
@@ -154,7 +163,7 @@ class EvaluationLoop:
     def _until_left(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         for count, batch in enumerate(batches):
             if self.should_leave is not None and self.should_leave():
-                raise EvaluationLeft(f"left after {count} batches")
+                raise EvaluationLeft(f"left after {count} batches: a stop was asked for, nothing is reported")
             yield batch
 
     def _run_batch(self, batch: LoadedBatch, capture: OutputCapture) -> _Outcome:

@@ -1,4 +1,4 @@
-"""When an evaluation must be left between two batches."""
+"""When an evaluation must be left between two batches, in a training run and outside one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ from hf_trainplus.evaluation.ranks import Ranks
 
 if TYPE_CHECKING:
     from transformers import Trainer
+
+    from hf_trainplus.trainer import PlusTrainer
+
+
+def must_leave(trainer: PlusTrainer) -> bool:
+    """Say whether the running evaluation is to be left now, the same on all ranks. It is a collective.
+
+    Outside training a request counts for one call of ``evaluate`` or ``predict``, and is used up by leaving it.
+
+    Args:
+        trainer: the trainer that evaluates.
+    """
+    if trainer.is_in_train:
+        return urgent_stop_seen(trainer)
+    asked = Ranks.current().any(trainer.leave_requested)
+    if asked:
+        trainer.leave_requested = False
+    return asked
+
+
+def close_bars(trainer: Trainer) -> None:
+    """Close the bars of an evaluation that was left; its callbacks are told of no end."""
+    for callback in trainer.callback_handler.callbacks:
+        bar = getattr(callback, "prediction_bar", None)
+        if bar is not None:
+            bar.close()
+            callback.prediction_bar = None
 
 
 def urgent_stop_seen(trainer: Trainer) -> bool:

@@ -19,7 +19,7 @@ from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
-from hf_trainplus.evaluation.loop import EvaluationLoop, LoopOutput
+from hf_trainplus.evaluation.loop import EvaluationLeft, EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import LossKind, find_loss_kind
 from hf_trainplus.evaluation.memory_backoff import split_batch
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer
@@ -33,6 +33,7 @@ from hf_trainplus.training.cached import CachedEvaluations
 from hf_trainplus.training.foreign_batches import foreign_batches
 from hf_trainplus.training.generated import EvaluationGeneration
 from hf_trainplus.training.labels import labels_in_batch
+from hf_trainplus.training.leaving import close_bars
 from hf_trainplus.training.metric_objects import TrainerMetrics
 from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.result import result_of
@@ -99,10 +100,20 @@ class EvaluationRunner:
         ignore_keys: list[str] | None,
         prefix: str,
     ) -> EvalLoopOutput:
-        """Evaluate, with upstream's arguments and result."""
+        """Evaluate, with upstream's arguments and result.
+
+        Raises:
+            EvaluationLeft: a stop was asked for.
+        """
+        if self.should_leave is not None and self.should_leave():  # also where the cache would answer
+            raise EvaluationLeft("left after 0 batches: a stop was asked for, nothing is reported")
         loss_only = self.trainer.args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         request = Request(loader, loss_only, description == "Prediction", ignore_keys)
-        return self.evaluate(request, prefix)
+        try:
+            return self.evaluate(request, prefix)
+        except EvaluationLeft:
+            close_bars(self.trainer)
+            raise
 
     def evaluate(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Run a request and turn what was found into upstream's result."""
