@@ -6,13 +6,17 @@ rows are measured as they are read (``hf_trainplus.evaluation.windows``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
 
 LENGTH_COLUMNS = ("length", "input_ids", "input_values")
 # padded beside the inputs, so the longer of the two decides; never a length of their own (class labels, boxes)
@@ -30,7 +34,8 @@ def row_lengths(dataset: object, *, columns: Sequence[str] = LENGTH_COLUMNS) -> 
         dataset: a ``datasets.Dataset`` (row selections are honoured), a list or tuple of mappings, or
             ``torch.utils.data.Subset`` and ``ConcatDataset`` of these.
         columns: names to look for, the first that is there is used: whole numbers are lengths, lists are measured, and
-            then the longer of the inputs and of ``labels`` or ``decoder_input_ids`` counts.
+            then the longer of the inputs and of ``labels`` or ``decoder_input_ids`` counts. A column with a number
+            below 0 holds no lengths: it is passed over, and that is logged once.
 
     Returns:
         (n,) lengths in elements of the column (tokens for text, samples for raw audio), or None when unknown.
@@ -72,6 +77,9 @@ def measured_length(row: object, *, columns: Sequence[str] = LENGTH_COLUMNS) -> 
             continue
         value = row[name]
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            if value < 0:
+                _say_negative(name)
+                continue
             return int(value)
         length = _padded_size(value)
         if length is not None:
@@ -91,7 +99,13 @@ def _padded_size(value: object) -> int | None:
     return len(value)
 
 
+@cache
+def _say_negative(name: str) -> None:
+    logger.warning("The column %r holds numbers below 0, so it is not taken for the lengths of rows.", name)
+
+
 def _lengths_in_memory(rows: Sequence[object], columns: Sequence[str]) -> Int64Array | None:
+    columns = [name for name in columns if not _holds_negative(rows, name)]
     lengths = np.empty(len(rows), dtype=np.int64)
     for position, row in enumerate(rows):
         length = measured_length(row, columns=columns)
@@ -99,6 +113,17 @@ def _lengths_in_memory(rows: Sequence[object], columns: Sequence[str]) -> Int64A
             return None
         lengths[position] = length
     return lengths
+
+
+def _holds_negative(rows: Sequence[object], name: str) -> bool:
+    first = rows[0] if rows else None
+    if not isinstance(first, Mapping) or not isinstance(first.get(name), int | np.integer):
+        return False  # rows of lists are not looked through
+    values = (row.get(name) if isinstance(row, Mapping) else None for row in rows)
+    found = any(isinstance(value, int | np.integer) and value < 0 for value in values)
+    if found:
+        _say_negative(name)
+    return found
 
 
 def _lengths_of_wrapper(dataset: Any, columns: Sequence[str]) -> Int64Array | None:
@@ -130,7 +155,11 @@ def _lengths_of_arrow(dataset: Any, columns: Sequence[str]) -> Int64Array | None
             continue
         column = dataset.data.column(name)
         if pa.types.is_integer(column.type) and not column.null_count:
-            return _selected(dataset, column.to_numpy())
+            stated = _selected(dataset, column.to_numpy())
+            if not len(stated) or stated.min() >= 0:
+                return stated
+            _say_negative(name)
+            continue
         lengths = None if computed else _list_lengths(column)
         if lengths is not None:
             stored = [dataset.data.column(key) for key in _TARGET_COLUMNS if key in dataset.column_names]

@@ -4,6 +4,7 @@ import torch
 from datasets import Dataset, concatenate_datasets
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
+from hf_trainplus.evaluation import lengths as lengths_module
 from hf_trainplus.evaluation.batching import plan_batches
 from hf_trainplus.evaluation.lengths import measured_length, row_lengths
 
@@ -184,3 +185,38 @@ def test_twenty_thousand_computed_rows_are_planned_without_a_read():
 )
 def test_measured_length(row, expected):
     assert measured_length(row) == expected
+
+
+@pytest.fixture
+def said(caplog):
+    lengths_module._say_negative.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records if "below 0" in record.getMessage()]
+
+
+@pytest.mark.parametrize("stated", [[-3, -3, -3, -3], [3, 1, 2, -1]])
+@pytest.mark.parametrize("kind", ["arrow", "list", "numpy integers", "concatenated"])
+def test_a_column_with_a_negative_number_holds_no_lengths(kind, stated, said):
+    rows = [{"length": length, "input_ids": ids} for length, ids in zip(stated, LISTS, strict=True)]
+    make = {
+        "arrow": Dataset.from_list,
+        "list": list,
+        "numpy integers": lambda given: [{**row, "length": np.int32(row["length"])} for row in given],
+        "concatenated": lambda given: ConcatDataset([given, given]),
+    }
+    for _ in range(2):
+        found = row_lengths(make[kind](rows))
+        assert found.tolist() == [3, 1, 0, 2] * (2 if kind == "concatenated" else 1)
+    assert said() == ["The column 'length' holds numbers below 0, so it is not taken for the lengths of rows."]
+    assert row_lengths(make[kind]([{"length": length} for length in stated])) is None
+
+
+def test_a_selection_without_its_negative_numbers_has_lengths(said):
+    assert row_lengths(arrow(length=[-1, 4, 2]).select([1, 2])).tolist() == [4, 2]
+    assert row_lengths(arrow(length=[-1]).select([])).tolist() == []
+    assert said() == []
+
+
+def test_a_row_with_a_negative_number_is_measured(said):
+    assert measured_length({"length": -3, "input_ids": [1, 2]}) == 2
+    assert measured_length({"length": np.int64(-3)}) is None
+    assert len(said()) == 1

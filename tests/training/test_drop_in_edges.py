@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import DataCollatorWithFlattening, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -181,3 +182,10 @@ def test_a_budget_is_kept_by_one_argument(tmp_path):
     trainer.train()
     assert trainer.state.global_step == 3
     assert (tmp_path / "checkpoint-3").is_dir()
+
+
+@pytest.mark.parametrize("build", [list, Dataset.from_list])
+def test_a_length_column_with_negative_numbers_is_no_error(tmp_path, build):
+    rows = [{**row, "length": -3} for row in tiny.rows(11)]
+    loss = make(tmp_path, eval_dataset=build(rows)).evaluate()["eval_loss"]
+    assert loss == pytest.approx(make(tmp_path).evaluate()["eval_loss"], rel=1e-6)
