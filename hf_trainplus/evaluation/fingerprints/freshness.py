@@ -13,8 +13,8 @@ from hf_trainplus.evaluation.fingerprints.kinds import LIBRARY_KINDS
 from hf_trainplus.evaluation.fingerprints.objects import ObjectWalk
 from hf_trainplus.identity import UnknownIdentityError
 
-MOST_VALUES = 250_000
-"""Values that are looked at: measured on one core about 25 ms, which is what one forked worker costs to start."""
+MOST_VALUES = 100_000
+"""Values that are looked at: measured on one core at most 32 ms, which is what one forked worker costs to restart."""
 
 _BYTES_A_VALUE = 256
 
