@@ -102,7 +102,7 @@ def run_with_backoff(
                 # popped, so that no result is held here while the next batch runs
                 yield pending.pop(0), outcome.pop()
                 continue
-            (release or _release)()
+            (release or release_memory)()
             limit.halvings += 1
             parts *= 2
             pending = [half for piece in pending for half in _cut(split, piece, 2, agree)]
@@ -184,6 +184,7 @@ def _raise_together(own: Exception | None, agree: Callable[[bool], bool], reason
     raise RuntimeError(f"evaluation stops on all ranks, since another rank {reason}.")
 
 
-def _release() -> None:
+def release_memory() -> None:
+    """Give back what a step that ran out of memory held: unreachable objects and the device's cache."""
     gc.collect()
     clear_device_cache()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hf_trainplus.evaluation.memory_backoff import is_out_of_memory
+from hf_trainplus.evaluation.memory_backoff import is_out_of_memory, release_memory
 
 Reason = Literal["no_faster", "memory", "time", "largest"]
 
@@ -53,6 +53,7 @@ def auto_tokens_per_batch(
     *,
     smallest: int,
     largest: int,
+    least: int | None = None,
     total_tokens: int | None = None,
     gain: float = 0.05,
     memory_used: Callable[[], float | None] | None = None,
@@ -70,6 +71,8 @@ def auto_tokens_per_batch(
         measure: seconds for a batch of so many tokens; the first call warms up and is not counted.
         smallest: first limit tried, in tokens, >= 1.
         largest: last limit tried, in tokens, >= smallest.
+        least: tokens below which a batch cannot be cut (one row), in [1, smallest]; None for smallest. Where smallest
+            does not fit in memory it is halved down to here.
         total_tokens: tokens of the whole evaluation; None puts no share on the probe's time.
         gain: share by which a doubling must be faster, >= 0.
         memory_used: share of the device's memory that was in use at the peak, in [0, 1]; None where it is unknown.
@@ -82,8 +85,8 @@ def auto_tokens_per_batch(
         The limit; after an out-of-memory error the last that fitted, less the margin.
 
     Raises:
-        ValueError: smallest below 1 or above largest.
-        Exception: what ``measure`` raised, unless a batch larger than ``smallest`` ran out of memory.
+        ValueError: smallest below 1 or above largest, or least outside [1, smallest].
+        Exception: what ``measure`` raised, unless a batch larger than ``least`` ran out of memory.
 
     Example:
         >>> auto_tokens_per_batch(lambda tokens: 0.01 + tokens / 1e5, smallest=256, largest=65536).tokens_per_batch
@@ -91,8 +94,13 @@ def auto_tokens_per_batch(
     """
     if not 1 <= smallest <= largest:
         raise ValueError(f"smallest={smallest} and largest={largest} were given; allowed is 1 <= smallest <= largest.")
+    least = smallest if least is None else least
+    if not 1 <= least <= smallest:
+        raise ValueError(f"least={least} and smallest={smallest} were given; allowed is 1 <= least <= smallest.")
     started = clock()
-    measure(smallest)
+    warm_up = _warm_up(measure, smallest, least)
+    if len(warm_up) > 1:
+        return _choose(warm_up, "memory", gain, memory_margin)
     trials: list[ProbeTrial] = []
     tokens = smallest
     while True:
@@ -109,6 +117,17 @@ def auto_tokens_per_batch(
         allowed = _allowed_seconds(trials[0], total_tokens, time_share, max_seconds)
         if clock() - started + tokens / trials[-1].rate > allowed:
             return _choose(trials, "time", gain)
+
+
+def _warm_up(measure: Callable[[int], float], tokens: int, least: int) -> list[ProbeTrial]:
+    """Run the first batch, halved until it fits; return what was tried, the one that fits last."""
+    trials: list[ProbeTrial] = []
+    while True:
+        trials.append(ProbeTrial(tokens, _seconds(measure, tokens, may_fail=tokens > least)))
+        if trials[-1].seconds is not None:
+            return trials
+        release_memory()
+        tokens = max(least, tokens // 2)
 
 
 def _seconds(measure: Callable[[int], float], tokens: int, *, may_fail: bool) -> float | None:

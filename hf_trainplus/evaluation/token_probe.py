@@ -36,7 +36,7 @@ def probe_token_limit(
 
     Raises:
         ValueError: no rows.
-        Exception: what ``run`` raised, unless a batch larger than the first ran out of memory.
+        Exception: what ``run`` raised, unless a batch of more than one row ran out of memory.
 
     Example:
         >>> probe_token_limit(np.array([4, 4, 9]), lambda rows: None, torch.device("cpu")).tokens_per_batch
@@ -44,9 +44,11 @@ def probe_token_limit(
     """
     probe = TokenLimitProbe(lengths, run, clock=clock)
     smallest = _SMALLEST_ON_CPU if device.type == "cpu" else _SMALLEST_ON_ACCELERATOR
+    first = min(smallest, probe.total_tokens)
     return auto_tokens_per_batch(
         probe.measure,
-        smallest=min(smallest, probe.total_tokens),
+        smallest=first,
+        least=min(first, probe.typical_tokens),
         largest=probe.total_tokens,
         total_tokens=probe.total_tokens,
         memory_used=lambda: device_memory_used(device),
@@ -105,6 +107,11 @@ class TokenLimitProbe:
         """Tokens of all rows, without padding."""
         return int(self._longest_first.sum())
 
+    @property
+    def typical_tokens(self) -> int:
+        """Tokens of the typical row; a batch of so many is that row alone."""
+        return int(self._longest_first[self._typical()])
+
     def measure(self, tokens: int) -> float:
         """Run one batch of about ``tokens`` padded tokens; return the seconds, scaled to exactly so many tokens."""
         first, count = self._slice(tokens)
@@ -118,6 +125,9 @@ class TokenLimitProbe:
         return self._order[first : first + count]
 
     def _slice(self, tokens: int) -> tuple[int, int]:
-        typical = int(np.searchsorted(np.cumsum(self._longest_first), self.total_tokens / 2))
+        typical = self._typical()
         count = min(len(self._order), max(1, tokens // int(self._longest_first[typical])))
         return min(typical, len(self._order) - count), count
+
+    def _typical(self) -> int:
+        return int(np.searchsorted(np.cumsum(self._longest_first), self.total_tokens / 2))

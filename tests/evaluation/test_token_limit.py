@@ -79,6 +79,36 @@ def test_smallest_that_does_not_fit_is_passed_on():
         Device(overhead=1, fits=100).limit()
 
 
+def test_a_smallest_that_does_not_fit_is_halved_until_it_does():
+    tried = []
+
+    def measure(tokens):
+        tried.append(tokens)
+        if tokens > 100:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return 1.0
+
+    limit = auto_tokens_per_batch(measure, smallest=512, largest=4096, least=30, memory_margin=0.25)
+    assert (limit.tokens_per_batch, limit.reason, tried) == (48, "memory", [512, 256, 128, 64])
+
+
+def test_a_single_row_that_does_not_fit_is_passed_on():
+    tried = []
+
+    def measure(tokens):
+        tried.append(tokens)
+        raise torch.cuda.OutOfMemoryError(f"CUDA out of memory at {tokens}.")
+
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="CUDA out of memory at 30"):
+        auto_tokens_per_batch(measure, smallest=100, largest=4096, least=30)
+    assert tried == [100, 50, 30]
+
+
+def test_a_least_above_the_smallest_is_refused():
+    with pytest.raises(ValueError, match="least=9 and smallest=8"):
+        auto_tokens_per_batch(lambda tokens: 1.0, smallest=8, largest=8, least=9)
+
+
 def test_any_other_error_is_passed_on():
     def measure(tokens):
         raise RuntimeError("shapes cannot be multiplied")

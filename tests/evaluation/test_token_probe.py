@@ -78,3 +78,23 @@ def test_probe_of_few_rows_takes_all_of_them():
 def test_probe_without_rows_is_refused():
     with pytest.raises(ValueError, match="the probe was given no rows"):
         TokenLimitProbe(np.array([], dtype=np.int64), print)
+
+
+def test_a_first_batch_that_does_not_fit_is_cut_down_to_one_row():
+    lengths, ran = np.array([40, 30, 30, 20]), []
+
+    def run(rows):
+        ran.append(len(rows))
+        if len(rows) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    assert probe_token_limit(lengths, run, torch.device("cpu")).reason == "memory"
+    assert ran == [4, 2, 1]
+
+
+def test_one_row_that_does_not_fit_is_passed_on():
+    def run(rows):
+        raise torch.cuda.OutOfMemoryError(f"CUDA out of memory with {len(rows)} rows.")
+
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="with 1 rows"):
+        probe_token_limit(np.array([40, 30, 30, 20]), run, torch.device("cpu"))
