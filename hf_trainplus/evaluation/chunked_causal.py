@@ -12,6 +12,7 @@ from hf_trainplus.evaluation.loss_kinds.causal_parts import CausalParts, find_ca
 from hf_trainplus.evaluation.loss_kinds.head_tap import probe_batch, run_without_cache, tapped_head, without_labels
 from hf_trainplus.evaluation.loss_kinds.output_head import LogitTransform
 from hf_trainplus.evaluation.loss_kinds.projected_rows import CausalExampleLosses, project_rows
+from hf_trainplus.evaluation.loss_kinds.real_rows import RealRows
 from hf_trainplus.evaluation.loss_kinds.transform_choice import choose_transform, targets_of
 
 __all__ = ["CausalExampleLosses", "ChunkedCausalLoss"]
@@ -28,8 +29,11 @@ class ChunkedCausalLoss:
     router loss makes it refuse), and is no training loss: it keeps no graph.
 
     Before its first batch it compares itself with the logits and the loss that the model itself computes for 32 of the
-    batch's tokens, one extra forward pass of that size. Make one an evaluation, so that each is compared. Ranks that
-    must take the same branch call ``check`` first, and ``refuse`` where any of them returned False.
+    batch's tokens, and then for rows of the first three batches with their true labels, at most eight groups of a
+    tile's tokens; a later batch is compared where it is the first with unequal rows or with ignored labels
+    (``RealRows``). A loss of the model's own that differs only on tokens that no group holds is not found out. Make one
+    an evaluation, so that each is compared. Ranks that must take the same branch call ``check`` first, and ``refuse``
+    where any of them returned False.
 
     Args:
         label_name: key of the labels in a batch.
@@ -51,6 +55,7 @@ class ChunkedCausalLoss:
     ) -> None:
         self._label_name, self._label_smoothing, self._tile = label_name, label_smoothing, tile
         self._transform: LogitTransform | None = None
+        self._rows: RealRows | None = None
         self._reason: str | None = None
 
     @property
@@ -77,22 +82,22 @@ class ChunkedCausalLoss:
 
         Returns:
             Whether ``example_losses`` gives this model's loss. Once the comparison has held, later calls repeat its
-            answer without a forward pass.
+            answer without a forward pass, unless the batch shows something new.
         """
-        parts = self._find_parts(model)
-        return parts is not None and self._find_transform(model, parts, inputs) is not None
+        return self._compared(model, inputs) is not None
 
-    def example_losses(self, model: nn.Module, inputs: Inputs) -> CausalExampleLosses | None:
+    def example_losses(self, model: nn.Module, inputs: Inputs, *, compare: bool = True) -> CausalExampleLosses | None:
         """Return the losses of each row, or None where the loss cannot be had this way (see ``reason``).
 
         Args:
             model: the model in evaluation mode, wrapped or not; always the same one.
             inputs: a batch on the model's device, with labels of (batch, length).
+            compare: False where ``check`` has seen the batch, or its losses do not count (a measurement).
         """
-        parts = self._find_parts(model)
-        transform = None if parts is None else self._find_transform(model, parts, inputs)
-        if parts is None or transform is None:
+        compared = self._compared(model, inputs, with_rows=compare)
+        if compared is None:
             return None
+        parts, transform = compared
         taken: list[CausalExampleLosses | None] = []
 
         def take(hidden: torch.Tensor) -> bool:
@@ -114,6 +119,21 @@ class ChunkedCausalLoss:
             self.refuse(f"its output embedding was called {len(taken)} times, not once with all hidden states")
             return None
         return taken[0]
+
+    def _compared(
+        self, model: nn.Module, inputs: Inputs, *, with_rows: bool = True
+    ) -> tuple[CausalParts, LogitTransform] | None:
+        parts = self._find_parts(model)
+        transform = None if parts is None else self._find_transform(model, parts, inputs)
+        if parts is None or transform is None:
+            return None
+        self._rows = self._rows or RealRows(self._label_name, parts.head.out_features, self._tile)
+        for group in self._rows.groups(inputs) if with_rows else ():
+            choice = choose_transform(model, parts, group, self._label_name, self._tile, among=[transform])
+            if isinstance(choice, str):
+                self.refuse(choice)
+                return None
+        return parts, transform
 
     def _find_parts(self, model: nn.Module) -> CausalParts | None:
         if self._reason is not None:

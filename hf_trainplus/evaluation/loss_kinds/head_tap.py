@@ -67,7 +67,7 @@ def probe_batch(inputs: Inputs, label_name: str) -> dict[str, torch.Tensor] | No
     """
     has_labels = label_name in inputs or "shift_labels" in inputs
     tokens = inputs.get("input_ids") if has_labels else None
-    if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or not _is_rectangular(inputs, tokens.shape):
+    if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or not is_rectangular(inputs, tokens.shape):
         return None
     row, first = _longest_row(inputs.get("attention_mask"))
     window = slice(first, first + PROBE_TOKENS)
@@ -81,7 +81,8 @@ def without_labels(inputs: Inputs, label_name: str) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name not in (label_name, "labels", "shift_labels")}
 
 
-def _is_rectangular(inputs: Inputs, shape: torch.Size) -> bool:
+def is_rectangular(inputs: Inputs, shape: torch.Size) -> bool:
+    """Say whether every tensor of a batch has this shape."""
     return all(value.shape == shape for value in inputs.values() if isinstance(value, torch.Tensor))
 
 

@@ -19,6 +19,11 @@ DEVICE_TILE = (4096, 1 << 25)
 """The same on an accelerator: 128 MiB in float32, enough to fill it."""
 
 
+def tile_of(device: torch.device) -> tuple[int, int]:
+    """Return the tokens, and the logits, of a tile on a device."""
+    return CPU_TILE if device.type == "cpu" else DEVICE_TILE
+
+
 @dataclass(frozen=True)
 class TokenScores:
     """What one pass over the vocabulary yields for each token.
@@ -73,7 +78,7 @@ def projected_cross_entropy(
             f"targets range from {int(targets.min())} to {int(targets.max())} and the vocabulary has {len(weight)} "
             "entries; allowed are 0 to vocabulary - 1: mask positions without a target with -100."
         )
-    tokens_at_once, elements = tile or (CPU_TILE if hidden.device.type == "cpu" else DEVICE_TILE)
+    tokens_at_once, elements = tile or tile_of(hidden.device)
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     parts = []
     for start in range(0, len(hidden), tokens_at_once):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -38,7 +39,13 @@ class TransformChoice:
 
 
 def choose_transform(
-    model: nn.Module, parts: CausalParts, probe: Inputs, label_name: str, tile: tuple[int, int] | None = None
+    model: nn.Module,
+    parts: CausalParts,
+    probe: Inputs,
+    label_name: str,
+    tile: tuple[int, int] | None = None,
+    *,
+    among: Sequence[LogitTransform] | None = None,
 ) -> TransformChoice | str:
     """Run the model on a small batch and find the transform that gives its logits and its loss.
 
@@ -51,6 +58,7 @@ def choose_transform(
         probe: a small batch with labels, see ``probe_batch``.
         label_name: key of the labels.
         tile: tokens, and logits, handled at once; None chooses by device.
+        among: transforms to try, the likeliest first; None for those that the configuration allows.
 
     Returns:
         The choice, or the reason why there is none.
@@ -62,7 +70,7 @@ def choose_transform(
         # A weight that is still a DTensor inside the forward pass is split by tensor parallelism.
         if targets is not None and not isinstance(parts.head.weight, DTensor):
             trial.raw_logits = functional.linear(hidden, parts.head.weight, parts.head.bias)
-            for transform in candidate_transforms(parts.pretrained):
+            for transform in among or candidate_transforms(parts.pretrained):
                 trial.losses[transform] = project_rows(hidden, parts.head, targets, transform=transform, tile=tile)
         return False
 
