@@ -46,11 +46,16 @@ class BatchLosses:
         own_loss: the batch's loss as the trainer computed it, or None.
         rows: losses of the rows, or None where they are not known.
         targets: (rows,) number of targets of each row.
+        follows: whether the batch's loss is the mean over its targets, so that it does not depend on batch mates; true
+            also of packed batches, whose examples' losses are not known.
+        compared: whether that was found by comparison with a loss that the trainer computed.
     """
 
     own_loss: torch.Tensor | None
     rows: ExampleLosses | None
     targets: torch.Tensor
+    follows: bool = True
+    compared: bool = False
 
 
 class LossAccount:
@@ -58,7 +63,8 @@ class LossAccount:
 
     The rows' losses count only while they reproduce the batch's own loss to ``tolerance``; this is checked on the
     first batches of each evaluation. Otherwise every batch's own loss is weighted by its number of targets, which is
-    what the trainer itself reports, made independent of the number of rows in a batch.
+    what the trainer itself reports, made independent of the number of rows in a batch. ``depends_on_mates`` says that a
+    batch's loss so far was not the mean over its targets, so that rows must stay in the trainer's own batches.
 
     Args:
         kind: the loss formula of the model, or None when it is not known.
@@ -81,6 +87,8 @@ class LossAccount:
         self._checked_batches = checked_batches
         self._batches: list[tuple[Array, Array, BatchLosses]] = []
         self._reproduced = True
+        self._compared = 0
+        self.depends_on_mates = False
 
     def measure(self, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any, rows: int) -> BatchLosses:
         """Find the losses of a batch's rows; nothing is kept, so that a batch can be run again.
@@ -91,31 +99,37 @@ class LossAccount:
             inputs: the batch.
             rows: number of its rows.
         """
-        found = self._row_losses(own_loss, outputs, inputs, rows) if self._reproduced else None
+        found, follows = None, not self.depends_on_mates
+        checking = self._compared < self._checked_batches
+        if own_loss is not None and follows and (self._reproduced or checking):
+            found, follows = self._row_losses(own_loss, outputs, inputs, rows)
         targets = found.target_count if found is not None else self._targets(inputs, rows, own_loss is not None)
-        return BatchLosses(own_loss, found, targets)
+        return BatchLosses(own_loss, found, targets, follows, compared=own_loss is not None)
 
     def add(self, positions: Array, real: Array, losses: BatchLosses) -> None:
         """Keep the losses of a batch."""
         if losses.own_loss is not None and losses.rows is None:
             self._reproduced = False
+        self._compared += losses.compared
+        self.depends_on_mates |= not losses.follows
         self._batches.append((positions, real, losses))
 
     def _row_losses(
-        self, own_loss: torch.Tensor | None, outputs: Sequence[Any], inputs: Any, rows: int
-    ) -> ExampleLosses | None:
-        if own_loss is None:
-            return None
-        check = len(self._batches) < self._checked_batches
+        self, own_loss: torch.Tensor, outputs: Sequence[Any], inputs: Any, rows: int
+    ) -> tuple[ExampleLosses | None, bool]:
+        """Return the rows' losses where they are known, and whether they are what the batch's loss is made of."""
+        follows = False
         for candidate in reversed(outputs):
             losses = fused_head_losses(candidate)
             if losses is None and self._kind is not None:
                 losses = self._kind.example_losses(candidate, inputs)
-            if losses is None or len(losses.loss_sum) != rows:
+            if losses is None:
                 continue
-            if not check or reproduces(losses, own_loss, tolerance=self._tolerance):
-                return self._without_padding(candidate, inputs) or losses
-        return None
+            if self._compared >= self._checked_batches or reproduces(losses, own_loss, tolerance=self._tolerance):
+                if len(losses.loss_sum) == rows and self._reproduced:
+                    return self._without_padding(candidate, inputs) or losses, True
+                follows = True
+        return None, follows
 
     def _without_padding(self, outputs: Any, inputs: Any) -> ExampleLosses | None:
         """Take padding out of the losses of kinds whose softmax runs over it, once the formula is known to hold."""

@@ -27,8 +27,8 @@ def row_lengths(dataset: object, *, columns: Sequence[str] = LENGTH_COLUMNS) -> 
     """Find the padded length of every row without reading a row.
 
     It does not call ``__getitem__``, does not decode a value and does not guess: a dataset that computes its rows
-    (a torch ``Dataset`` of one's own, ``set_transform``) has no known lengths unless it has a column of them. A list
-    of lists in a row counts as its number of lists x the longest.
+    (a torch ``Dataset`` of one's own, a list with a ``__getitem__`` of its own, ``set_transform``) has no known lengths
+    unless it has a column of them. A list of lists in a row counts as its number of lists x the longest.
 
     Args:
         dataset: a ``datasets.Dataset`` (row selections are honoured), a list or tuple of mappings, or
@@ -46,7 +46,7 @@ def row_lengths(dataset: object, *, columns: Sequence[str] = LENGTH_COLUMNS) -> 
         >>> row_lengths([{"pixel_values": [0.5]}]) is None
         True
     """
-    if isinstance(dataset, list | tuple):
+    if isinstance(dataset, list | tuple) and type(dataset).__getitem__ in (list.__getitem__, tuple.__getitem__):
         return _lengths_in_memory(dataset, columns)
     kind = type(dataset)
     if kind.__module__.startswith("torch.utils.data") and kind.__name__ in ("Subset", "ConcatDataset"):

@@ -5,7 +5,8 @@ Streams are read by ``hf_trainplus.evaluation.streaming``; all that an evaluatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ class PlannedLoader:
         self._settings = settings or LoaderSettings()
         self._reader = _Reader(dataset, collate)
         self._tasks = TaskLoader(self._reader, self._settings)
+        self._held: dict[int, Any] = {}
 
     def __enter__(self) -> PlannedLoader:
         return self
@@ -54,7 +56,8 @@ class PlannedLoader:
         Raises:
             RuntimeError: the loader is closed, or a newer run has begun.
         """
-        tasks = (_Task(batch) for batch in plan.batches)
+        held = self._take_held()
+        tasks = (_Task(batch, given=_given(held, batch)) for batch in plan.batches)
         for positions, real, inputs in zip(plan.batches, plan.real, self._tasks.run(tasks), strict=True):
             yield LoadedBatch(positions, real, inputs)
 
@@ -88,6 +91,7 @@ class PlannedLoader:
             raise ValueError(
                 f"run_windows() was given world_size={world_size} and most=None; give most=<maximum over the ranks>."
             )
+        self._take_held()
         agree = most if most is not None and world_size > 1 else _alone
         positions = np.asarray(ids, dtype=np.int64)
         head, rest = np.split(positions, [sizes.batch_size * world_size])
@@ -104,13 +108,28 @@ class PlannedLoader:
         for window in self._windows(blocks, sizes, with_filler=world_size > 1):
             yield from level_batches(window, agree)
 
-    def fetch(self, positions: Int64Array) -> Any:
-        """Read and collate rows in this process, e.g. those of a batch that did not fit in memory."""
-        return self._reader(_Task(positions))
+    def fetch(self, positions: Int64Array, *, hold: bool = False) -> Any:
+        """Read and collate rows in this process, e.g. those of a batch that did not fit in memory.
+
+        Args:
+            positions: (n,) row positions.
+            hold: keep the rows until the next run ends, which then does not read them again.
+        """
+        if not hold:
+            return self._reader(_Task(positions))
+        missing = [position for position in positions.tolist() if position not in self._held]
+        if missing:
+            self._held.update(zip(missing, self._reader.rows(missing), strict=True))
+        # copies, since a collator may take columns out of the rows that it is given
+        return self._reader(_Task(positions, given={row: copy(self._held[row]) for row in positions.tolist()}))
 
     def close(self) -> None:
         """End the workers and wait for them; a second call does nothing."""
         self._tasks.close()
+
+    def _take_held(self) -> dict[int, Any]:
+        held, self._held = self._held, {}
+        return held
 
     def _windows(self, blocks: BatchPlan, sizes: WindowSizes, *, with_filler: bool) -> Iterator[Window]:
         tasks = (_Task(block, sizes, with_filler) for block in blocks.batches)
@@ -129,6 +148,7 @@ class _Task:
     positions: Int64Array
     sizes: WindowSizes | None = None
     with_filler: bool = False
+    given: Mapping[int, Any] | None = None
 
 
 class _Reader:
@@ -139,16 +159,29 @@ class _Reader:
         self._collate = collate
 
     def __call__(self, task: _Task) -> Any:
-        rows = self._rows(task.positions.tolist())
+        rows = self._rows_of(task)
         if task.sizes is None:
             return self._collate(rows)
         return collate_window(rows, task.positions, self._collate, task.sizes, with_filler=task.with_filler)
 
-    def _rows(self, positions: list[int]) -> list[Any]:
+    def _rows_of(self, task: _Task) -> list[Any]:
+        positions, given = task.positions.tolist(), task.given
+        if not given:
+            return self.rows(positions)
+        missing = [position for position in positions if position not in given]
+        read = iter(self.rows(missing) if missing else ())
+        return [given[position] if position in given else next(read) for position in positions]
+
+    def rows(self, positions: list[int]) -> list[Any]:
+        """Read rows, with one call where the dataset takes several."""
         batched = getattr(self._dataset, "__getitems__", None)
         if batched is not None:
             return list(batched(positions))
         return [self._dataset[position] for position in positions]
+
+
+def _given(held: dict[int, Any], positions: Int64Array) -> dict[int, Any] | None:
+    return {row: held.pop(row) for row in positions.tolist() if row in held} if held else None
 
 
 def _alone(value: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hf_trainplus.evaluation.accounting import BatchLosses, LossAccount, LossColumns, of_rows
+from hf_trainplus.evaluation.accounting import CHECKED_BATCHES, BatchLosses, LossAccount, LossColumns, of_rows
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.capture import OutputCapture
 from hf_trainplus.evaluation.losses import ExampleLosses
@@ -75,6 +75,13 @@ class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked fo
     """
 
 
+class BatchMatesMatter(Exception):  # noqa: N818 - not an error: the rows are run again in other batches
+    """Raised, on all ranks alike, when batches that are not the trainer's own have losses that depend on batch mates.
+
+    What the evaluation has found is lost: only the trainer's own batches have the loss that the trainer reports.
+    """
+
+
 class _Outcome(NamedTuple):
     losses: BatchLosses
     predictions: Any
@@ -104,6 +111,7 @@ class EvaluationLoop:
         should_leave: asked before every batch, with one answer for all ranks; True leaves the evaluation.
         precision: makes the context that batches run in.
         limit: remembers how far batches had to be cut for lack of memory.
+        regrouped: whether the batches are not the trainer's own; they count only while losses are means over targets.
         split: cuts a batch that does not fit in memory.
         ranks: the processes that evaluate together.
         clock: seconds, monotonic.
@@ -123,6 +131,7 @@ class EvaluationLoop:
     should_leave: Callable[[], bool] | None = None
     precision: Callable[[], AbstractContextManager[None]] = nullcontext
     limit: BatchLimit = field(default_factory=BatchLimit)
+    regrouped: bool = False
     split: Split | None = None
     ranks: Ranks = Ranks()
     clock: Callable[[], float] = time.monotonic
@@ -135,6 +144,7 @@ class EvaluationLoop:
 
         Raises:
             EvaluationLeft: a stop was asked for.
+            BatchMatesMatter: the batches are regrouped, and a batch's loss is not the mean over its targets.
         """
         with ExitStack() as on_error:
             if self.collector is not None:
@@ -158,7 +168,14 @@ class EvaluationLoop:
                 count += 1
                 if self.on_batch is not None:
                     self.on_batch(int(batch.real.sum()))
+                if self.ranks.size == 1 or count <= CHECKED_BATCHES:
+                    self._check_mates()
+        self._check_mates()
         return self._finish(count, start)
+
+    def _check_mates(self) -> None:
+        if self.regrouped and self.ranks.any(self.account.depends_on_mates):
+            raise BatchMatesMatter("the loss of a batch is not the mean over its targets")
 
     def _until_left(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         for count, batch in enumerate(batches):

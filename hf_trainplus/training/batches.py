@@ -14,7 +14,7 @@ from hf_trainplus import _upstream as upstream
 from hf_trainplus.evaluation.batching import plan_batches
 from hf_trainplus.evaluation.lengths import row_lengths
 from hf_trainplus.evaluation.loading import PlannedLoader
-from hf_trainplus.evaluation.memory_backoff import BatchLimit
+from hf_trainplus.evaluation.memory_backoff import BatchLimit, is_out_of_memory, release_memory
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.streaming import StreamLoader
 from hf_trainplus.evaluation.tasks import LoaderSettings
@@ -35,6 +35,16 @@ class _Read:
     lengths: npt.NDArray[np.int64] | None
 
 
+@dataclass(frozen=True)
+class _Probed:
+    tokens: int
+    rows: int | None
+
+    def holds_for(self, rows: int) -> bool:
+        """Say whether the limit counts for so many rows: one that took in all rows says nothing of more."""
+        return self.rows is None or rows <= self.rows
+
+
 class BatchSource:
     """Makes and keeps one loader a dataset, so that workers are started once and reused over evaluations.
 
@@ -47,7 +57,7 @@ class BatchSource:
         self._trainer = trainer
         self._kept: KeptLoaders[_Read] = KeptLoaders(trainer, lambda made: made.loader.close(), *ours)
         self.limit = BatchLimit()
-        self._tokens: dict[tuple[int, str], int | None] = {}
+        self._probed: dict[tuple[int, str], _Probed] = {}
 
     def of(
         self,
@@ -72,12 +82,13 @@ class BatchSource:
         """
         kept = self._keep(source, ranks)
         size = self.limit.lowered(self._trainer.args.eval_batch_size)
-        tokens = self._tokens_per_batch(source, kept, ranks, probe) if rows_are_independent else None
+        if ids is None and not isinstance(kept.loader, StreamLoader):
+            ids = np.arange(len(kept.dataset))
+        tokens = self._tokens_per_batch(source, kept, ranks, probe, ids) if rows_are_independent else None
         sizes = WindowSizes(batch_size=size, tokens_per_batch=tokens, keep_order=not rows_are_independent)
         if isinstance(kept.loader, StreamLoader):
             return kept.loader.run(sizes)
-        if ids is None:
-            ids = np.arange(len(kept.dataset))
+        ids = cast("npt.NDArray[np.int64]", ids)
         if rows_are_independent and kept.lengths is None:
             return kept.loader.run_windows(
                 ids, sizes, rank=ranks.index, world_size=ranks.size, most=lambda value: max(ranks.gather(value))
@@ -92,32 +103,56 @@ class BatchSource:
         return kept.loader.run(plan)
 
     def _tokens_per_batch(
-        self, source: EvaluationSource, kept: _Read, ranks: Ranks, probe: Callable[[Any], object] | None
+        self,
+        source: EvaluationSource,
+        kept: _Read,
+        ranks: Ranks,
+        probe: Callable[[Any], object] | None,
+        ids: npt.NDArray[np.int64] | None,
     ) -> int | None:
         """Return the limit of padded tokens of a batch; ``auto`` is measured once a dataset, by rank 0."""
         asked = getattr(self._trainer.args, "eval_tokens_per_batch", "auto")
         if asked != "auto":
             return None if asked is None else self.limit.lowered(int(asked))
         device = self._trainer.args.device
-        if kept.lengths is None or probe is None or not len(kept.lengths) or isinstance(kept.loader, StreamLoader):
+        if kept.lengths is None or probe is None or ids is None or not len(ids):
             # measured on one core: larger batches of a small model are slower, see token_probe
             return self.limit.lowered(512) if device.type == "cpu" else None
         key = (id(source.dataset), source.description)
-        if key not in self._tokens:
-            chosen = (
-                probe_token_limit(kept.lengths, self._prober(kept.loader, probe), device) if not ranks.index else None
+        known = self._probed.get(key)
+        if known is None or not known.holds_for(len(ids)):
+            mine = (
+                self._measure(cast("PlannedLoader", kept.loader), kept.lengths, ids, probe) if not ranks.index else None
             )
-            self._tokens[key] = ranks.from_first(None if chosen is None else chosen.tokens_per_batch)
-        return self.limit.lowered(cast("int", self._tokens[key]))
+            known = self._probed[key] = cast("_Probed", ranks.from_first(mine))
+        return self.limit.lowered(known.tokens)
 
-    def _prober(self, loader: PlannedLoader, probe: Callable[[Any], object]) -> Callable[[Any], object]:
-        def run(rows: Any) -> object:
-            out = probe(upstream.prepare_inputs(self._trainer, loader.fetch(rows)))
-            if self._trainer.args.device.type == "cuda":
-                torch.cuda.synchronize(self._trainer.args.device)
-            return out
+    def _measure(
+        self,
+        loader: PlannedLoader,
+        lengths: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int64],
+        probe: Callable[[Any], object],
+    ) -> _Probed:
+        """Probe with rows that the evaluation runs next, and hold them for it."""
+        device = self._trainer.args.device
 
-        return run
+        def run(rows: npt.NDArray[np.int64]) -> None:
+            probe(upstream.prepare_inputs(self._trainer, loader.fetch(ids[rows], hold=True)))
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+
+        try:
+            chosen = probe_token_limit(lengths[ids], run, device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            chosen = None
+        if chosen is None:
+            release_memory()
+            # rows one at a time: what still does not fit is passed on by the evaluation, on all ranks together
+            return _Probed(1, 0)
+        return _Probed(chosen.tokens_per_batch, len(ids) if chosen.reason == "largest" else None)
 
     def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Read:
         settings = loader_settings(self._trainer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
-from hf_trainplus.evaluation.loop import EvaluationLeft, EvaluationLoop, LoopOutput
+from hf_trainplus.evaluation.loop import BatchMatesMatter, EvaluationLeft, EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import LossKind, find_loss_kind
 from hf_trainplus.evaluation.memory_backoff import split_batch
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer
@@ -38,6 +38,7 @@ from hf_trainplus.training.metric_objects import TrainerMetrics
 from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
+from hf_trainplus.training.without_logits import LossWithoutLogits
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -87,6 +88,7 @@ class EvaluationRunner:
         self.generation = EvaluationGeneration(self, ours)
         self.progress: EvaluationProgress | None = None
         self._verified = False
+        self._mates_matter = False
         self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
         self.should_leave: Callable[[], bool] | None = None
@@ -140,9 +142,18 @@ class EvaluationRunner:
         if output.has_loss and not output.per_row:
             self.say_once(LOSSES_NOT_PER_ROW)
         self._verified = output.has_loss and output.per_row
+        self._mates_matter = self._mates_matter and not self._verified
         return output
 
     def _loop(self, request: Request, model: Any) -> LoopOutput:
+        if not self._mates_matter:
+            with suppress(BatchMatesMatter):
+                return self._pass(request, model)
+            self._mates_matter = True
+            close_bars(self.trainer)
+        return self._pass(request, model)
+
+    def _pass(self, request: Request, model: Any) -> LoopOutput:
         trainer, ranks = self.trainer, Ranks.current()
         self.progress = EvaluationProgress("Evaluating", _row_count(request), ranks=ranks.size)
         inner = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
@@ -186,12 +197,12 @@ class EvaluationRunner:
     ) -> Iterable[LoadedBatch]:
         if not isinstance(request.loader, EvaluationSource):
             return foreign_batches(request.loader, ranks)
-        independent = self._verified or (kind is not None and not self._loss_is_overridden())
+        loop.regrouped = self._is_independent(kind) and not in_order
         together = ranks.size > 1 and (self._is_sharded() or self._loss_is_overridden())
         return self._batches.of(
             request.loader,
             ranks,
-            rows_are_independent=independent and not in_order,
+            rows_are_independent=loop.regrouped,
             ids=request.ids,
             probe=None if together else partial(self._probe, loop),
             progress=self.progress,
@@ -199,6 +210,10 @@ class EvaluationRunner:
 
     def _probe(self, loop: EvaluationLoop, inputs: Any) -> object:
         with torch.no_grad(), loop.precision():
+            if isinstance(loop.row_losses, LossWithoutLogits):
+                found = loop.row_losses.alone(inputs)
+                if found is not None:
+                    return found
             return loop.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
 
     def _is_sharded(self) -> bool:
@@ -206,10 +221,13 @@ class EvaluationRunner:
 
     def rows_are_independent(self) -> bool:
         """Say whether a row's loss is known to be its own: by its formula, or because an evaluation has shown it."""
-        if self._verified:
-            return True
         inner = self.trainer.accelerator.unwrap_model(self.trainer.model, keep_torch_compile=False)
-        return self._formula_of(inner) is not None and not self._loss_is_overridden()
+        return self._is_independent(self._formula_of(inner))
+
+    def _is_independent(self, kind: LossKind | None) -> bool:
+        if self._mates_matter:
+            return False
+        return self._verified or (kind is not None and not self._loss_is_overridden())
 
     def _formula_of(self, model: Any) -> LossKind | None:
         smoothing = self.trainer.args.label_smoothing_factor
@@ -244,21 +262,14 @@ class EvaluationRunner:
                 stack.enter_context(upstream.prepared_once(self.trainer, inputs))
             return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 
-    def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> Callable[[Any], Any] | None:
+    def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> LossWithoutLogits | None:
         """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
         if kind is None or kind.name != "causal_lm" or self._is_sharded() or self._loss_is_overridden():
             return None
         chunked = ChunkedCausalLoss()
-        if not chunked.applies(model):
+        if self._mates_matter or not chunked.applies(model):
             return None
-
-        def row_losses(inputs: Any) -> Any:
-            with self.trainer.compute_loss_context_manager():
-                if chunked.reason is None and ranks.any(not chunked.check(model, inputs)):
-                    chunked.refuse("another rank cannot compute it in chunks")
-                return chunked.example_losses(model, inputs)
-
-        return row_losses
+        return LossWithoutLogits(chunked, model, self.trainer.compute_loss_context_manager, ranks)
 
     def on_batch(self, rows: int) -> None:
         """Tell the trainer's callbacks, and whoever reads the progress, that a batch is done."""

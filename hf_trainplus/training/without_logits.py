@@ -1,0 +1,51 @@
+"""A causal language model's losses in chunks, asked for on several ranks that must all take the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from hf_trainplus.evaluation.chunked_causal import CausalExampleLosses, ChunkedCausalLoss
+from hf_trainplus.evaluation.ranks import Ranks
+
+
+class LossWithoutLogits:
+    """Computes the losses of a batch's rows without logits, or says on all ranks alike that they are needed.
+
+    It knows no batch that the ranks run together (FSDP, ZeRO-3).
+
+    Args:
+        chunked: computes them; one an evaluation.
+        model: the model in evaluation mode.
+        context: what the trainer computes its loss in.
+        ranks: the processes that evaluate together.
+    """
+
+    def __init__(
+        self,
+        chunked: ChunkedCausalLoss,
+        model: torch.nn.Module,
+        context: Callable[[], AbstractContextManager[Any]],
+        ranks: Ranks,
+    ) -> None:
+        self._chunked, self._model, self._context, self._ranks = chunked, model, context, ranks
+        self._is_open = True
+
+    def __call__(self, inputs: Any) -> CausalExampleLosses | None:
+        """Return the losses of the rows, or None where the model's own loss is needed. It is a collective."""
+        with self._context():
+            if self._is_open and self._ranks.any(not self._chunked.check(self._model, inputs)):
+                self._chunked.refuse("another rank cannot compute it in chunks")
+                self._is_open = False
+            return self._chunked.example_losses(self._model, inputs, compare=False)
+
+    def alone(self, inputs: Any) -> CausalExampleLosses | None:
+        """Return losses that do not count, asked for by this rank only, to measure how long they take.
+
+        A reason against computing them is told to the others by the next call.
+        """
+        with self._context():
+            return self._chunked.example_losses(self._model, inputs, compare=False)
