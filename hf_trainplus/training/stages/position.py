@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from hf_trainplus.training.stages.record import StageRecord
-from hf_trainplus.training.stages.start import Start
-
 if TYPE_CHECKING:
     from transformers import Trainer
+
+    from hf_trainplus.training.stages.record import StageRecord
+    from hf_trainplus.training.stages.start import Start
 
 # what it knows of intervals belongs to the stage that is over
 _OF_A_STAGE = ("AdaptiveEvaluationCallback",)
