@@ -33,7 +33,8 @@ class ChunkedCausalLoss:
     tile's tokens; a later batch is compared where it is the first with unequal rows or with ignored labels
     (``RealRows``). A loss of the model's own that differs only on tokens that no group holds is not found out. Make one
     an evaluation, so that each is compared. Ranks that must take the same branch call ``check`` first, and ``refuse``
-    where any of them returned False.
+    where any of them returned False. ``is_another_loss`` says that the rows were what did not agree: the model's loss
+    is not the mean over targets, though its logits are as expected.
 
     Args:
         label_name: key of the labels in a batch.
@@ -57,6 +58,7 @@ class ChunkedCausalLoss:
         self._transform: LogitTransform | None = None
         self._rows: RealRows | None = None
         self._reason: str | None = None
+        self.is_another_loss = False
 
     @property
     def reason(self) -> str | None:
@@ -132,6 +134,7 @@ class ChunkedCausalLoss:
             choice = choose_transform(model, parts, group, self._label_name, self._tile, among=[transform])
             if isinstance(choice, str):
                 self.refuse(choice)
+                self.is_another_loss = True
                 return None
         return parts, transform
 

@@ -161,11 +161,12 @@ class EvaluationRunner:
         metrics = self.metrics_of(inner)
         streaming = [] if request.loss_only else metrics.streaming
         keeps = request.predicting or bool(metrics.collected and not request.loss_only)
+        account = LossAccount(kind, trainer.label_names)
         loop = EvaluationLoop(
             step=partial(self._step, model, request.loss_only, request.ignore_keys),
             model=inner,
-            account=LossAccount(kind, trainer.label_names),
-            row_losses=None if keeps or streaming else self._loss_without_logits(kind, inner, ranks),
+            account=account,
+            row_losses=None if keeps or streaming else self._loss_without_logits(kind, inner, ranks, account),
             collector=self._collector(request) if keeps else None,
             metrics=MetricReducer(streaming, ranks) if streaming else None,
             reduce_predictions=trainer.preprocess_logits_for_metrics,
@@ -262,14 +263,16 @@ class EvaluationRunner:
                 stack.enter_context(upstream.prepared_once(self.trainer, inputs))
             return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 
-    def _loss_without_logits(self, kind: LossKind | None, model: Any, ranks: Ranks) -> LossWithoutLogits | None:
+    def _loss_without_logits(
+        self, kind: LossKind | None, model: Any, ranks: Ranks, account: LossAccount
+    ) -> LossWithoutLogits | None:
         """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
         if kind is None or kind.name != "causal_lm" or self._is_sharded() or self._loss_is_overridden():
             return None
         chunked = ChunkedCausalLoss()
         if self._mates_matter or not chunked.applies(model):
             return None
-        return LossWithoutLogits(chunked, model, self.trainer.compute_loss_context_manager, ranks)
+        return LossWithoutLogits(chunked, model, self.trainer.compute_loss_context_manager, ranks, account)
 
     def on_batch(self, rows: int) -> None:
         """Tell the trainer's callbacks, and whoever reads the progress, that a batch is done."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.chunked_causal import CausalExampleLosses, ChunkedCausalLoss
 from hf_trainplus.evaluation.ranks import Ranks
 
@@ -22,6 +23,7 @@ class LossWithoutLogits:
         model: the model in evaluation mode.
         context: what the trainer computes its loss in.
         ranks: the processes that evaluate together.
+        account: told where the model's loss is not the mean over targets.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class LossWithoutLogits:
         model: torch.nn.Module,
         context: Callable[[], AbstractContextManager[Any]],
         ranks: Ranks,
+        account: LossAccount,
     ) -> None:
-        self._chunked, self._model, self._context, self._ranks = chunked, model, context, ranks
+        self._chunked, self._model, self._context = chunked, model, context
+        self._ranks, self._account = ranks, account
         self._is_open = True
 
     def __call__(self, inputs: Any) -> CausalExampleLosses | None:
@@ -40,6 +44,8 @@ class LossWithoutLogits:
             if self._is_open and self._ranks.any(not self._chunked.check(self._model, inputs)):
                 self._chunked.refuse("another rank cannot compute it in chunks")
                 self._is_open = False
+                # a batch of one row cannot show it again
+                self._account.depends_on_mates |= self._chunked.is_another_loss
             return self._chunked.example_losses(self._model, inputs, compare=False)
 
     def alone(self, inputs: Any) -> CausalExampleLosses | None:

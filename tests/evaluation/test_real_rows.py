@@ -37,7 +37,7 @@ def test_a_small_batch_is_compared_whole():
 def test_groups_of_long_rows_hold_few_tokens_and_still_show_what_sets_means_apart(counts, left):
     groups = list(RealRows("labels", vocabulary=50_000).groups(batch(counts, left=left)))
     assert 2 <= len(groups) <= 8
-    assert all(rows * columns <= 64 and rows >= 2 for rows, columns in sizes(groups))
+    assert all(rows * columns <= 32 and rows >= 2 for rows, columns in sizes(groups))
     assert shown(groups[0]) == (True, True)
 
 
@@ -63,6 +63,15 @@ def test_a_later_batch_is_compared_where_it_shows_what_no_earlier_one_did():
     assert list(rows.groups(ignored)) == []
     assert [shown(group) for group in rows.groups(batch([12, 6]))] == [(True, True)]
     assert list(rows.groups(batch([12, 6]))) == []
+
+
+def test_rows_that_are_alone_in_their_batches_stand_beside_each_other():
+    rows = RealRows("labels", vocabulary=40)
+    assert [sizes(rows.groups(batch([30]))) for _ in range(4)] == [[(1, 30)]] * 3 + [[]]
+    (pair,) = rows.groups(batch([20]))
+    assert (pair["labels"] != -100).sum(1).tolist() == [20, 10]
+    assert pair["attention_mask"].shape == (2, 20)
+    assert list(rows.groups(batch([10]))) == []
 
 
 def test_batches_without_labels_or_of_other_shapes_give_none():

@@ -134,6 +134,15 @@ def test_a_loss_of_its_own_that_shows_late_is_found_out(kind, tmp_path):
     assert trainer.evaluate()["eval_loss"] == pytest.approx(want, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", [RowMeans, AllPositions])
+def test_a_loss_of_its_own_is_found_out_where_every_row_is_a_batch(kind, tmp_path):
+    rows = tiny.causal_rows(12, low=8, high=40)
+    model = kind(tiny.llama(initializer_range=0.8).config)
+    options = {"per_device_eval_batch_size": 4, "prediction_loss_only": True}
+    trainer = plus(model, rows, tmp_path, eval_tokens_per_batch="8", **options)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(own_batches(model, rows, 4), abs=1e-5)
+
+
 def own_batches(model, rows, size):
     """Weigh the loss of each of the trainer's batches by its targets."""
     total = count = 0

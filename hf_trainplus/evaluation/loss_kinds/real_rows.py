@@ -11,7 +11,7 @@ from hf_trainplus.evaluation.loss_kinds.base import IGNORED_LABEL, Inputs
 from hf_trainplus.evaluation.loss_kinds.head_tap import is_rectangular
 from hf_trainplus.evaluation.loss_kinds.projected_cross_entropy import tile_of
 
-_LEAST_TOKENS = 64
+_LEAST_TOKENS = 32
 _GROUPS = 8
 _BATCHES = 3
 
@@ -22,7 +22,9 @@ class RealRows:
     The first three batches give eight groups together, for losses that weigh tokens differently; a later one gives a
     group only where it is the first with rows of unequal numbers of targets, or the first with positions that are no
     targets: before, a mean over rows, or over all positions, is the mean over targets. Rows with many targets stand
-    beside rows with few. Long rows are cut, so that the logits of a group stay those of a tile, or of 64 tokens where
+    beside rows with few. Sorted rows can be alike in every batch, or alone in it: a row then stands beside one of an
+    earlier batch of another length, with half of its labels ignored, as the padding of the trainer's own batches would
+    have it. Long rows are cut, so that the logits of a group stay those of a tile, or of 32 tokens where
     the vocabulary is large. Tokens that no group holds stay unseen.
 
     Args:
@@ -43,6 +45,7 @@ class RealRows:
         self._label_name, self._vocabulary, self._tile = label_name, vocabulary, tile
         self._batches, self._groups = _BATCHES, _GROUPS
         self._wants_unequal = self._wants_ignored = True
+        self._partner: tuple[int, dict[str, torch.Tensor]] | None = None
 
     def groups(self, inputs: Inputs) -> Iterator[dict[str, torch.Tensor]]:
         """Yield the groups of a batch, mostly none; a batch without labels of (batch, length) gives none."""
@@ -54,6 +57,7 @@ class RealRows:
         targets = (labels != IGNORED_LABEL).cpu()
         targets[:, :1] = False
         unequal, ignored = _shows(targets)
+        yield from self._paired(inputs, targets) if self._wants_unequal and not unequal else ()
         shows_new = (unequal and self._wants_unequal) or (ignored and self._wants_ignored)
         groups = max(self._groups if self._batches else 0, int(shows_new))
         self._batches = max(0, self._batches - 1)
@@ -71,6 +75,25 @@ class RealRows:
                 for name, value in inputs.items()
                 if isinstance(value, torch.Tensor)
             }
+
+    def _paired(self, inputs: Inputs, targets: torch.Tensor) -> Iterator[dict[str, torch.Tensor]]:
+        """Put the first row beside one of another length, with fewer targets."""
+        places = targets[0].nonzero().squeeze(1)
+        if not len(places) or "shift_labels" in inputs:
+            return
+        start, width = int(places[0]) - 1, max(4, self._tokens(inputs[self._label_name]) // 2)
+        tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        row = {name: value[:1, start : start + width].clone() for name, value in tensors.items()}
+        length, other = self._partner or (targets.shape[1], row)
+        self._partner = (length, other)
+        columns = min(row[self._label_name].shape[1], other[self._label_name].shape[1])
+        if length == targets.shape[1] or columns < 4 or row.keys() != other.keys():
+            return
+        group = {name: torch.cat([other[name][:, :columns], row[name][:, :columns]]) for name in row}
+        group[self._label_name][1, columns // 2 :] = IGNORED_LABEL
+        if _shows((group[self._label_name] != IGNORED_LABEL).cpu())[0]:
+            self._wants_unequal = self._wants_ignored = False
+            yield group
 
     def _tokens(self, labels: torch.Tensor) -> int:
         tokens, logits = self._tile or tile_of(labels.device)

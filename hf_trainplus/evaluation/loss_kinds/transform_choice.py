@@ -21,6 +21,7 @@ from hf_trainplus.evaluation.losses import batch_loss, reproduces
 
 @dataclass
 class _Trial:
+    dtype: torch.dtype | None = None
     raw_logits: torch.Tensor | None = None
     losses: dict[LogitTransform, CausalExampleLosses] = field(default_factory=dict)
 
@@ -58,7 +59,8 @@ def choose_transform(
         probe: a small batch with labels, see ``probe_batch``.
         label_name: key of the labels.
         tile: tokens, and logits, handled at once; None chooses by device.
-        among: transforms to try, the likeliest first; None for those that the configuration allows.
+        among: transforms to try by the loss alone, the likeliest first, for a batch whose logits are to be held no more
+            than once; None for those that the configuration allows.
 
     Returns:
         The choice, or the reason why there is none.
@@ -69,14 +71,16 @@ def choose_transform(
         targets = targets_of(hidden, probe, label_name)
         # A weight that is still a DTensor inside the forward pass is split by tensor parallelism.
         if targets is not None and not isinstance(parts.head.weight, DTensor):
-            trial.raw_logits = functional.linear(hidden, parts.head.weight, parts.head.bias)
+            compared = hidden if among is None else hidden[:, :0]
+            raw_logits = functional.linear(compared, parts.head.weight, parts.head.bias)
+            trial.dtype, trial.raw_logits = raw_logits.dtype, raw_logits if among is None else None
             for transform in among or candidate_transforms(parts.pretrained):
                 trial.losses[transform] = project_rows(hidden, parts.head, targets, transform=transform, tile=tile)
         return False
 
     with tapped_head(parts.head, take):
         outputs = run_without_cache(model, parts.pretrained, probe)
-    return _judge(trial, outputs)
+    return _judge(trial, outputs, 1e-5 if among is None else 1e-4)
 
 
 def targets_of(hidden: torch.Tensor, inputs: Inputs, label_name: str) -> torch.Tensor | None:
@@ -85,14 +89,15 @@ def targets_of(hidden: torch.Tensor, inputs: Inputs, label_name: str) -> torch.T
     return targets if targets is not None and hidden.shape[:2] == targets.shape else None
 
 
-def _judge(trial: _Trial, outputs: Outputs) -> TransformChoice | str:
+def _judge(trial: _Trial, outputs: Outputs, tolerance: float) -> TransformChoice | str:
     own_loss, logits = find_loss(outputs), find_logits(outputs)
-    if own_loss is None or trial.raw_logits is None:
+    if own_loss is None or trial.dtype is None:
         return "it gives no loss, or its output embedding sees no hidden states of (batch, length)"
     # Below float32 a product of other sizes may round a logit the other way: one unit in 256 for bfloat16.
-    tolerance = 1e-5 if trial.raw_logits.dtype in (torch.float32, torch.float64) else 1e-3
+    tolerance = tolerance if trial.dtype in (torch.float32, torch.float64) else 1e-3
     for transform, losses in trial.losses.items():
-        same_logits = logits is None or _is_close(transform.apply_(trial.raw_logits.clone()), logits, tolerance)
+        raw = trial.raw_logits
+        same_logits = raw is None or logits is None or _is_close(transform.apply_(raw.clone()), logits, tolerance)
         if same_logits and reproduces(losses, own_loss, tolerance=tolerance):
             return TransformChoice(transform, is_settled=bool(own_loss.isfinite().all()))
     ours = ", ".join(f"{float(batch_loss(losses)):.6f}" for losses in trial.losses.values())
