@@ -220,3 +220,15 @@ def test_a_row_with_a_negative_number_is_measured(said):
     assert measured_length({"length": -3, "input_ids": [1, 2]}) == 2
     assert measured_length({"length": np.int64(-3)}) is None
     assert len(said()) == 1
+
+
+def test_a_list_that_computes_its_rows_has_no_known_lengths():
+    class Computed(list):
+        def __getitem__(self, at):
+            return {"input_ids": [1] * 9}
+
+    class Named(list):
+        """Reads its rows as every list does."""
+
+    assert row_lengths(Computed([{"input_ids": [1]}])) is None
+    assert row_lengths(Named([{"input_ids": [1]}])).tolist() == [1]

@@ -221,6 +221,21 @@ def test_rows_of_a_failed_batch_can_be_read_again():
         assert checked(batches) == [4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("order", [range(10), [9, 2, 7]])
+def test_rows_that_are_held_are_not_read_by_the_next_run(order):
+    dataset = Batched(10)
+    with PlannedLoader(dataset, collate) as loader:
+        for rows in ([2, 5], [2, 5, 7]):
+            assert loader.fetch(np.array(rows), hold=True)["id"].tolist() == rows
+        assert checked(loader.run(plan_batches(order, batch_size=4))) == list(order)
+        held, run = dataset.calls[:2], dataset.calls[2:]
+        assert held == [[2, 5], [7]]
+        assert sorted(row for call in run for row in call) == sorted(set(order) - {2, 5, 7})
+        dataset.calls.clear()
+        checked(loader.run(plan_batches(order, batch_size=4)))
+    assert sorted(row for call in dataset.calls for row in call) == sorted(order)  # held for one run only
+
+
 def test_workers_run_elsewhere():
     with PlannedLoader(ProcessIds(), list, LoaderSettings(2)) as loader:
         pids = {pid for batch in loader.run(plan_batches(range(20), batch_size=1)) for pid in batch.inputs}
