@@ -1,0 +1,40 @@
+"""Two ranks evaluate losses that are not means over targets; prints what both find, and what an out of memory does."""
+
+import json
+import sys
+
+import torch
+
+from hf_trainplus import PlusTrainer, PlusTrainingArguments
+from tests.support import tiny
+from tests.support.launch import leave
+from tests.training.test_batch_mates import RowMeans, causal_rows, mates
+from tests.training.test_probe import fits
+
+
+def evaluate(model, rows, folder):
+    args = PlusTrainingArguments(**tiny.quiet(folder, per_device_eval_batch_size=3))
+    trainer = PlusTrainer(model, args, eval_dataset=rows, data_collator=tiny.PaddingCollator())
+    return [trainer.evaluate()["eval_loss"] for _ in range(2)]
+
+
+def main(folder):
+    rows, few = tiny.rows(60, low=3, high=40), fits(tiny.bert(), 100)
+    found = {
+        "mates": evaluate(mates(), rows, folder),
+        "row_means": evaluate(RowMeans(tiny.llama(initializer_range=0.8).config), causal_rows(), folder),
+        "small": evaluate(few, rows, folder),
+    }
+    try:
+        evaluate(fits(tiny.bert(), 1), rows, folder)
+    except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+        found["one_row"] = str(error)
+    everywhere = [None, None]
+    torch.distributed.all_gather_object(everywhere, found)
+    if torch.distributed.get_rank() == 0:
+        print("FOUND " + json.dumps(everywhere), flush=True)
+    leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
