@@ -17,7 +17,6 @@ from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.batch_list import BatchCollector
-from hf_trainplus.evaluation.chunked_causal import ChunkedCausalLoss
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import BatchMatesMatter, EvaluationLeft, EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import LossKind, find_loss_kind
@@ -38,7 +37,7 @@ from hf_trainplus.training.metric_objects import TrainerMetrics
 from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
-from hf_trainplus.training.without_logits import LossWithoutLogits
+from hf_trainplus.training.without_logits import LossWithoutLogits, loss_without_logits
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -161,12 +160,13 @@ class EvaluationRunner:
         metrics = self.metrics_of(inner)
         streaming = [] if request.loss_only else metrics.streaming
         keeps = request.predicting or bool(metrics.collected and not request.loss_only)
+        skips = not keeps and not streaming and self._may_go_without_logits(kind)
         account = LossAccount(kind, trainer.label_names)
         loop = EvaluationLoop(
             step=partial(self._step, model, request.loss_only, request.ignore_keys),
             model=inner,
             account=account,
-            row_losses=None if keeps or streaming else self._loss_without_logits(kind, inner, ranks, account),
+            row_losses=loss_without_logits(trainer, inner, ranks, account) if skips else None,
             collector=self._collector(request) if keeps else None,
             metrics=MetricReducer(streaming, ranks) if streaming else None,
             reduce_predictions=trainer.preprocess_logits_for_metrics,
@@ -263,16 +263,9 @@ class EvaluationRunner:
                 stack.enter_context(upstream.prepared_once(self.trainer, inputs))
             return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 
-    def _loss_without_logits(
-        self, kind: LossKind | None, model: Any, ranks: Ranks, account: LossAccount
-    ) -> LossWithoutLogits | None:
-        """Return what computes a causal language model's loss in chunks, or None where upstream's loss is needed."""
-        if kind is None or kind.name != "causal_lm" or self._is_sharded() or self._loss_is_overridden():
-            return None
-        chunked = ChunkedCausalLoss()
-        if self._mates_matter or not chunked.applies(model):
-            return None
-        return LossWithoutLogits(chunked, model, self.trainer.compute_loss_context_manager, ranks, account)
+    def _may_go_without_logits(self, kind: LossKind | None) -> bool:
+        is_own = self._mates_matter or self._is_sharded() or self._loss_is_overridden()
+        return kind is not None and kind.name == "causal_lm" and not is_own
 
     def on_batch(self, rows: int) -> None:
         """Tell the trainer's callbacks, and whoever reads the progress, that a batch is done."""

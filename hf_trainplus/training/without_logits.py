@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.chunked_causal import CausalExampleLosses, ChunkedCausalLoss
 from hf_trainplus.evaluation.ranks import Ranks
+
+if TYPE_CHECKING:
+    from transformers import Trainer
 
 
 class LossWithoutLogits:
@@ -55,3 +58,20 @@ class LossWithoutLogits:
         """
         with self._context():
             return self._chunked.example_losses(self._model, inputs, compare=False)
+
+
+def loss_without_logits(
+    trainer: Trainer, model: torch.nn.Module, ranks: Ranks, account: LossAccount
+) -> LossWithoutLogits | None:
+    """Return what computes a causal language model's loss in chunks, or None where the model alone speaks against it.
+
+    Args:
+        trainer: its context of the loss counts.
+        model: the model in evaluation mode.
+        ranks: the processes that evaluate together.
+        account: told where the model's loss is not the mean over targets.
+    """
+    chunked = ChunkedCausalLoss()
+    if not chunked.applies(model):
+        return None
+    return LossWithoutLogits(chunked, model, trainer.compute_loss_context_manager, ranks, account)
