@@ -58,7 +58,11 @@ def train(folder, point=None):
     trainer.train(resume_from_checkpoint=last)
     race = trainer._scheduled.race.session.race
     lines = (Path(folder) / "trainplus_decisions.jsonl").read_text().splitlines()
-    decisions = [{k: v for k, v in json.loads(line).items() if "seconds" not in k} for line in lines]
+    # rows that were read again stand in other batches, which moves their losses by float32's last digits
+    decisions = [
+        {k: round(v, 4) if isinstance(v, float) else v for k, v in json.loads(line).items() if "seconds" not in k}
+        for line in lines
+    ]
     return {
         "best": trainer.state.best_global_step,
         "value": trainer.state.best_metric,
