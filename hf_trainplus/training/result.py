@@ -13,6 +13,7 @@ from hf_trainplus.evaluation.batch_list import transposed
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.evaluation.spooled_array import little_resident
 from hf_trainplus.training.logged import logged_metrics
 from hf_trainplus.training.row_groups import with_groups
 
@@ -109,4 +110,5 @@ def _metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> 
         return found | metrics.of_batches(transposed(predictions), labels, output.inputs, losses)
     if request.predicting:
         predictions = metrics.reduce(predictions, labels)
-    return found | metrics.of_rows(predictions, labels, output.inputs, losses)
+    with little_resident((predictions, output.inputs)):
+        return found | metrics.of_rows(predictions, labels, output.inputs, losses)

@@ -25,7 +25,8 @@ from hf_trainplus.evaluation.metrics.adapters import MetricReducer
 from hf_trainplus.evaluation.metrics.base import Metric
 from hf_trainplus.evaluation.precision import evaluation_autocast
 from hf_trainplus.evaluation.ranks import Ranks
-from hf_trainplus.evaluation.rows import RowCollector, spool_folder_from_environment
+from hf_trainplus.evaluation.rows import RowCollector
+from hf_trainplus.evaluation.spool import spool_folder_from_environment
 from hf_trainplus.evaluation.windows import LoadedBatch
 from hf_trainplus.training.batches import BatchSource
 from hf_trainplus.training.cached import CachedEvaluations
@@ -119,8 +120,10 @@ class EvaluationRunner:
     def evaluate(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Run a request and turn what was found into upstream's result."""
         found = self.cached.find(request)
-        self.last = self.loop(request) if found is None else found
-        return self.generation.added_to(result_of(self, self.last, request, prefix), request, prefix, self.last)
+        output = self.loop(request) if found is None else found
+        # the predictions may be a large file on disk: only the caller, and the metrics while they run, hold them
+        self.last = replace(output, predictions=None, labels=None, inputs=None)
+        return self.generation.added_to(result_of(self, output, request, prefix), request, prefix, self.last)
 
     def loop(self, request: Request) -> LoopOutput:
         """Run the rows of a request through the model and return what was found."""
@@ -277,9 +280,11 @@ class EvaluationRunner:
     def _collector(self, request: Request) -> RowCollector | BatchCollector:
         if not self.trainer.args.eval_do_concat_batches:
             return BatchCollector()
-        dataset: Any = getattr(request.loader, "dataset", None)
-        total = len(dataset) if hasattr(dataset, "__len__") else None
-        return RowCollector(None if request.predicting else spool_folder_from_environment(), total)
+        total = _row_count(request)
+        ranks = Ranks.current().size
+        spool = None if request.predicting else spool_folder_from_environment()
+        # every rank of several writes its own rows, and then those of all
+        return RowCollector(spool, total, copies=1 if ranks == 1 else ranks + 1)
 
     def _precision(self) -> str | None:
         return getattr(self.trainer.args, "eval_precision", None)
