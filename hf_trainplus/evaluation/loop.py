@@ -20,6 +20,7 @@ from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_b
 from hf_trainplus.evaluation.metric_rows import MetricColumns
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer
 from hf_trainplus.evaluation.outputs import main_predictions
+from hf_trainplus.evaluation.packed_rows import PackedRows
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
 from hf_trainplus.evaluation.windows import LoadedBatch
@@ -87,6 +88,7 @@ class _Outcome(NamedTuple):
     predictions: Any
     collected: Any
     labels: Any
+    packed: PackedRows | None = None
 
 
 @dataclass
@@ -202,15 +204,22 @@ class EvaluationLoop:
         if self.collector is not None:
             reduced = self.reduce_collected is not None and predictions is not None
             collected = self.reduce_collected(predictions, labels) if reduced else predictions  # type: ignore[misc]
-        return _Outcome(losses, predictions if self.metrics is not None else None, collected, labels)
+        predictions = predictions if self.metrics is not None else None
+        packed = PackedRows.of(inputs, rows)
+        if packed is not None:
+            predictions, collected, labels = packed.cut((predictions, collected, labels))
+        return _Outcome(losses, predictions, collected, labels, packed)
 
     def _keep(self, batch: LoadedBatch, outcome: _Outcome) -> None:
         positions, real, inputs = batch
         self.account.add(positions, real, outcome.losses)
+        kept = inputs.get(self.input_name) if self.input_name else None
+        if outcome.packed is not None:
+            positions, real = outcome.packed.places(positions, real)
+            kept = outcome.packed.cut(kept)
         if self.metrics is not None:
             self.metrics.add(positions[real], real, outcome.predictions, outcome.labels)
         if self.collector is not None:
-            kept = inputs.get(self.input_name) if self.input_name else None
             self.collector.add(positions[real], (outcome.collected, outcome.labels, kept), real)
 
     def _finish(self, count: int, start: float) -> LoopOutput:

@@ -20,6 +20,11 @@ from hf_trainplus.training.row_groups import with_groups
 if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner, Request
 
+NOT_CALLED = (
+    "compute_metrics is not called: what the model returns does not have one row an example, and does not say where "
+    "examples begin"
+)
+
 
 def result_of(runner: EvaluationRunner, output: LoopOutput, request: Request, prefix: str) -> EvalLoopOutput:
     """Compute the metrics of an evaluation and name what cannot be logged, once."""
@@ -94,11 +99,18 @@ def agreed(compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return returned
 
 
+def _is_empty(predictions: Any) -> bool:
+    """Say whether nothing was kept of the predictions, also where there is one entry a metric."""
+    return predictions is None or (isinstance(predictions, tuple) and all(map(_is_empty, predictions)))
+
+
 def _metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
     metrics = runner.metrics_of(runner.trainer.model)
     results = output.results
     found = {**output.metrics, **metrics.from_losses(results.loss_sum, results.target_count)}
-    if not metrics.collected or output.predictions is None or output.labels is None:
+    if not metrics.collected or output.labels is None or _is_empty(output.predictions):
+        if metrics.collected and not request.loss_only and bool(results.target_count.any()):
+            runner.say_once(NOT_CALLED)
         return found
     losses = None
     if "loss" in runner.trainer.args.include_for_metrics:
