@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hf_trainplus.evaluation.free_memory import return_freed_memory
 from hf_trainplus.evaluation.spool import SpoolFolder
-from hf_trainplus.evaluation.spooled_rows import SpooledRows
+from hf_trainplus.evaluation.spooled_rows import SpooledRows, let_go
 
 Array = npt.NDArray[Any]
 
 TRIM_SECONDS = 0.002
+RETURN_BYTES = 2**26
 
 
 class SpooledArray:
@@ -44,10 +44,15 @@ class SpooledArray:
         self.dtype = dtype
         self.row_bytes = int(np.prod(trailing, dtype=np.int64)) * dtype.itemsize
         self._file = spool.open()
+        self._since_returned = 0
 
     def write(self, places: Array, rows: Array) -> None:
         """Write rows (n, *trailing) at their places (n,)."""
         data = np.ascontiguousarray(rows, self.dtype)
+        self._since_returned += data.nbytes
+        if self._since_returned >= RETURN_BYTES:
+            self._since_returned = 0
+            return_freed_memory()
         for first, last in _runs(places):
             _write(self._file, int(places[first]) * self.row_bytes, data[first:last])
 
@@ -136,7 +141,7 @@ def little_resident(tree: Any) -> Iterator[None]:
     Args:
         tree: arrays, nested in tuples, lists and dictionaries.
     """
-    maps = list(_maps_in(tree)) if sys.platform == "linux" else []
+    maps = list(_maps_in(tree))
     if not maps:
         yield
         return
@@ -145,7 +150,7 @@ def little_resident(tree: Any) -> Iterator[None]:
     def trim() -> None:
         while not over.wait(TRIM_SECONDS):
             for found in maps:
-                found.madvise(mmap.MADV_DONTNEED)
+                let_go(found)
 
     thread = threading.Thread(target=trim, name="trim-predictions", daemon=True)
     thread.start()
@@ -156,11 +161,11 @@ def little_resident(tree: Any) -> Iterator[None]:
         thread.join()
 
 
-def _maps_in(tree: Any) -> Iterator[mmap.mmap]:
+def _maps_in(tree: Any) -> Iterator[SpooledRows]:
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, (tuple, list)):
         for entry in tree:
             yield from _maps_in(entry)
-    elif isinstance(tree, np.memmap) and isinstance(tree._mmap, mmap.mmap):  # type: ignore[attr-defined]
-        yield tree._mmap  # type: ignore[attr-defined]
+    elif isinstance(tree, SpooledRows):
+        yield tree

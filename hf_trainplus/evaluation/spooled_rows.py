@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +35,7 @@ class SpooledRows(np.memmap[Any, Any]):
         if method == "reduce" and not any(value is not None for value in targets) and kwargs.get("where", True) is True:
             axis = kwargs.get("axis", 0)
             if isinstance(axis, int) and axis % max(plain[0].ndim, 1):
-                return np.concatenate([apply(piece, **kwargs) for piece in _pieces(plain[0])])
+                return np.concatenate([apply(piece, **kwargs) for piece in _pieces(inputs[0])])
         if not targets:
             return apply(*plain, **kwargs)
         result = apply(*plain, out=targets, **kwargs)
@@ -44,14 +46,21 @@ class SpooledRows(np.memmap[Any, Any]):
         plain = _plain(self)
         if out is not None or axis is None or axis % self.ndim == 0:
             return plain.argmax(axis, out, **kwargs)
-        return np.concatenate([piece.argmax(axis, **kwargs) for piece in _pieces(plain)])
+        return np.concatenate([piece.argmax(axis, **kwargs) for piece in _pieces(self)])
 
 
 def _plain(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, SpooledRows) else value
 
 
-def _pieces(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def _pieces(rows: SpooledRows) -> Iterator[npt.NDArray[Any]]:
     step = max(1, PIECE_BYTES // max(1, rows[:1].nbytes))
     for first in range(0, max(len(rows), 1), step):
-        yield rows[first : first + step]
+        yield _plain(rows[first : first + step])
+        let_go(rows)
+
+
+def let_go(rows: SpooledRows) -> None:
+    """Give up this process's hold on the pages that were read; what they hold stays in the file."""
+    if sys.platform == "linux" and isinstance(rows._mmap, mmap.mmap):  # type: ignore[attr-defined]
+        rows._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import time
 
 import numpy as np
 import psutil
 import pytest
 
-from hf_trainplus.evaluation import spooled_array
 from hf_trainplus.evaluation.rows import RowCollector
 from hf_trainplus.evaluation.spool import SpoolFolder, spool_folder_from_environment
 from hf_trainplus.evaluation.spooled_array import SpooledArray, little_resident
@@ -93,7 +94,7 @@ def test_reductions_are_those_of_an_array_in_memory(view, axis, tmp_path, monkey
     assert type(rows.max(-1)) is np.ndarray
 
 
-@pytest.mark.skipif(not hasattr(spooled_array.mmap, "MADV_DONTNEED"), reason="the system has no such call")
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no such call")
 def test_resident_memory_does_not_grow_with_the_rows(tmp_path):
     process, peak = psutil.Process(), []
     batch = np.zeros((8, 64, 2000), np.float32)  # 4 MB
@@ -103,11 +104,15 @@ def test_resident_memory_does_not_grow_with_the_rows(tmp_path):
         collector.add(np.arange(start, start + 8), batch)
         peak.append(process.memory_info().rss)
     rows = collector.finish()
+    for _ in range(3):
+        assert float(rows.mean(-1).sum()) == 0
+        peak.append(process.memory_info().rss)
     with little_resident(rows):
         for _ in range(3):
             assert float(rows.max(-1).sum()) == 0
             peak.append(process.memory_info().rss)
         for start in range(0, 512, 8):
+            time.sleep(0.003)
             assert not rows[start : start + 8].any()
             peak.append(process.memory_info().rss)
     assert rows.nbytes == 250 * MIB
@@ -138,3 +143,13 @@ def test_a_folder_that_is_not_there_is_named_before_anything_runs(tmp_path, monk
 def test_shorter_float_rows_are_filled_as_upstream_fills_them():
     found = collected(RowCollector(), [0, 1, 2, 3], [np.ones(3, np.float32)] * 3 + [np.ones(1, np.float32)])
     assert found.tolist() == [[1, 1, 1]] * 3 + [[1, -100, -100]]
+
+
+def test_freed_memory_is_given_back_while_rows_are_written(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr("hf_trainplus.evaluation.spooled_array.return_freed_memory", lambda: called.append(1))
+    collector = RowCollector(SpoolFolder(str(tmp_path)))
+    for start in range(0, 64, 8):
+        collector.add(np.arange(start, start + 8), np.zeros((8, 2**20), np.float32))  # 32 MiB
+    collector.close()
+    assert len(called) == 4
