@@ -14,6 +14,9 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
 from hf_trainplus.results import ExampleResults, Float64Array
 
+SHARES = frozenset(["accuracy", "token_accuracy", "precision", "recall", "f1"])
+"""Metrics of counts that lie between 0 and 1 and have no score of their own a row."""
+
 
 def logged_metrics(
     output: LoopOutput,
@@ -96,8 +99,14 @@ def _smooth(
     design = SampleDesign.simple(rows, clusters=clusters)
     if subset is not None:
         design = subset.design_of(results.index, clusters=clusters)
+    # the sums of one 0/1 count in another make a share, whose interval stays between 0 and 1
+    transform = "logit" if name in SHARES else "identity"
     return smooth_interval(
-        results.statistics[name], lambda totals: float(value(totals)), design=design, confidence=confidence
+        results.statistics[name],
+        lambda totals: float(value(totals)),
+        design=design,
+        confidence=confidence,
+        transform=transform,
     )
 
 

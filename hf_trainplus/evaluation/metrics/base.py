@@ -178,6 +178,8 @@ class AdditiveMetric(Metric):
 
     def add(self, statistics: Float64Array) -> None:
         """Take in rows (n, k) of ``example_statistics`` that were computed before, instead of ``update``."""
+        if not len(statistics):  # sums of nothing would be zeros, and those mean a value
+            return
         total = np.asarray(statistics, dtype=np.float64).sum(axis=0)
         self._totals = total if self._totals is None else self._totals + total
 

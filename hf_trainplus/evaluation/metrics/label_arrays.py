@@ -54,6 +54,25 @@ class LabelRows:
         return LabelRows(predicted.reshape(rows.shape), rows, rows != IGNORE_INDEX)
 
 
+def refuse_multihot(references: Any, metric: str, num_labels: int | None) -> None:
+    """Refuse targets that are 0/1 vectors with one column a class where class ids are asked for.
+
+    Tokens of two classes look alike while the number of classes is not known; where it is, ids of tokens pass.
+
+    Raises:
+        ValueError: two dimensions, 0 and 1 alone, and as many columns as classes (more than 1 where that is not known).
+    """
+    true = to_numpy(references)
+    if true.ndim != 2 or true.shape[1] < 2 or not true.size or num_labels not in (None, true.shape[1]):
+        return
+    if bool(np.isin(true, (0, 1)).all()):
+        raise ValueError(
+            f"{metric} was given references of shape {true.shape} that hold 0 and 1 alone. For rows of 0/1 labels use "
+            f'load_metric("{metric}", ..., multilabel=True); ids of tokens of two classes take no padding off here: '
+            "give them flat, or with num_labels=2."
+        )
+
+
 def as_ids(values: Any, metric: str, what: str) -> Int64Array:
     """Read whole numbers of one dimension or more as int64.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Float64Array, ratio
 from hf_trainplus.evaluation.metrics.class_counts import ClassCountMetric, multihot_counts
-from hf_trainplus.evaluation.metrics.label_arrays import Int64Array, LabelRows
+from hf_trainplus.evaluation.metrics.label_arrays import Int64Array, LabelRows, refuse_multihot
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -128,8 +128,10 @@ class PrecisionRecallMetric(ClassCountMetric):
         """Take in a batch of n rows; see ``Metric.update``.
 
         Raises:
-            ValueError: ``average="binary"`` and a third class.
+            ValueError: ``average="binary"`` and a third class, or 0/1 vectors without ``multilabel``.
         """
+        if not self.multilabel:
+            refuse_multihot(references, self.name, self.num_labels)
         if self.average == "binary":
             labels = LabelRows.of(predictions, references, self.name).labels
             self._note_binary(labels)

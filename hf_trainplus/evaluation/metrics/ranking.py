@@ -113,6 +113,9 @@ class RocAuc(RankMetric):
         max_fpr: area up to this false positive rate, in (0, 1]; binary only.
         multilabel: targets are 0/1 vectors (n, C).
 
+    Raises:
+        ValueError: ``update`` is given 0/1 vectors without ``multilabel``.
+
     Logged keys: ``roc_auc`` (0 to 1).
 
     Example:
@@ -143,6 +146,15 @@ class RocAuc(RankMetric):
     def reduce(self, output: Any) -> Any:
         """Reduce logits (n, C) to scores: (n,) for one or two columns, else softmax probabilities (n, C)."""
         return main_prediction(output) if self.multilabel else ranking_scores(output)
+
+    def _checked(self, predictions: Any, references: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        scores, targets = super()._checked(predictions, references)
+        if targets.ndim == 2 and not self.multilabel:
+            raise ValueError(
+                f"{self.name} was given references of shape {targets.shape}: rows of 0/1 labels; use "
+                f'load_metric("{self.name}", multilabel=True), which ranks each label by its own logit.'
+            )
+        return scores, targets
 
     def _target_columns(self, width: int) -> int:
         return width // 2 if self.multilabel else 1

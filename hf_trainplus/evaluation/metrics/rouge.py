@@ -16,7 +16,7 @@ class Rouge(TextMetric):
     """Mean F-measure of each ROUGE type as rouge-score computes it a row, 0 to 1.
 
     The evaluate library reports the median of 1,000 unseeded bootstrap means in place of the mean, which wanders around
-    it from call to call (by about a tenth of its standard error); row by row the two agree. ``rougeLsum`` splits
+    it from call to call, by a fraction of its standard error; row by row the two agree. ``rougeLsum`` splits
     sentences at line breaks and adds none.
 
     Args:
