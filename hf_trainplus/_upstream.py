@@ -50,7 +50,31 @@ PRIVATE_MEMBERS = {
     "_load_from_checkpoint": "5.0",
     "_load_optimizer_and_scheduler": "5.0",
     "_get_train_sampler": "5.0",
+    "_prepare_input": "5.0",
+    "_prepare_context_parallel_inputs": "5.0",
+    "_set_signature_columns_if_needed": "5.0",
 }
+
+# methods that choose the columns of a row
+COLUMN_METHODS = (
+    "_remove_unused_columns",
+    "_set_signature_columns_if_needed",
+    "_get_collator_with_removed_columns",
+)
+
+# methods that decide over inputs, precision and loss of an evaluation; somebody's own may depend on anything
+EVALUATING_METHODS = (
+    "compute_loss",
+    "prediction_step",
+    "compute_loss_context_manager",
+    "autocast_smart_context_manager",
+    "_prepare_inputs",
+    "_prepare_input",
+    "_prepare_context_parallel_inputs",
+    "_get_num_items_in_batch",
+    "_wrap_model",
+    *COLUMN_METHODS,
+)
 
 # attributes that the training loop sets on itself, in the same way
 PRIVATE_ATTRIBUTES = {
@@ -454,6 +478,11 @@ def set_ddp_comm_hook(trainer: Any, hook: str) -> None:
 def chooses_own_rows(trainer: Any, *ours: type) -> bool:
     """Say whether a subclass of somebody else decides which rows an evaluation loader gives."""
     return any(overrides(trainer, name, *ours) for name in ("_get_eval_sampler", "_get_dataloader"))
+
+
+def prepares_own_inputs(trainer: Any, *ours: type) -> bool:
+    """Say whether somebody's own method prepares the inputs of a batch, which may not bear being called twice."""
+    return overrides(trainer, "_prepare_inputs", *ours)
 
 
 def overrides(trainer: Any, name: str, *ours: type) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
@@ -315,7 +316,7 @@ class PlusTrainer(StagedHooks):
         """Save the state as upstream does, as strict JSON, in one step."""
         if self.is_world_process_zero():
             os.makedirs(str(self.args.output_dir), exist_ok=True)
-            replace_text(os.path.join(str(self.args.output_dir), saving.STATE_FILE), strict_state.text_of(self.state))
+            replace_text(os.path.join(str(self.args.output_dir), TRAINER_STATE_NAME), strict_state.text_of(self.state))
 
     def plus_state_loaded(self) -> None:
         """Restore what the strict file spelled out, before upstream hands callbacks their part."""

@@ -81,7 +81,7 @@ def test_a_command_runs(command, tmp_path):
     short = (
         ["--max_steps", "1", "--output_dir", str(tmp_path / "out")] if "recipes/text_classification.py" in words else []
     )
-    run([*start[words[0]], *words[1:], *short])
+    assert run([*start[words[0]], *words[1:], *short]).returncode == 0
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -21,8 +21,8 @@ from hf_trainplus.budget.stops import AnyOf, Moment, StopCondition, StopFile, St
 from hf_trainplus.callbacks._ballot import Decision, ballot, count
 from hf_trainplus.callbacks._budget_options import BudgetOptions
 from hf_trainplus.callbacks._budget_progress import joules_of, progress_of, rhythm_of
-from hf_trainplus.callbacks._torch_devices import device_count
 from hf_trainplus.callbacks.agreement import agree
+from hf_trainplus.training.run_size import device_count
 
 
 class BudgetSession:

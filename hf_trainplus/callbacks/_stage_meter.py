@@ -16,8 +16,8 @@ from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.callbacks._ballot import Decision, ballot, count
 from hf_trainplus.callbacks._budget_progress import joules_of, progress_of, rhythm_of
 from hf_trainplus.callbacks._budget_resume import require_measured
-from hf_trainplus.callbacks._torch_devices import device_count
 from hf_trainplus.callbacks.agreement import agree
+from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import metered_limits
 from hf_trainplus.training.stages.record import StageRecord
 

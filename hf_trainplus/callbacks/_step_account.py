@@ -12,11 +12,11 @@ from transformers import TrainerState, TrainingArguments
 from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._ranks import gather_rows
 from hf_trainplus.callbacks._reduction import ReductionTimer
-from hf_trainplus.callbacks._torch_devices import device_count
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.step_clock import StepClock
 from hf_trainplus.monitor.step_report import COLUMNS, RankRow, StepReport
 from hf_trainplus.monitor.throughput import Counters, Throughput, measure_throughput
+from hf_trainplus.training.run_size import device_count
 
 
 class StepAccount:

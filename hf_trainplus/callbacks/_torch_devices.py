@@ -25,11 +25,6 @@ def torch_mps() -> Any | None:
     return torch.mps if torch.backends.mps.is_available() else None
 
 
-def device_count(args: TrainingArguments) -> int:
-    """Return the devices of the whole run; a CPU rank counts as one."""
-    return max(int(args.world_size), 1) * max(int(args.n_gpu), 1)
-
-
 def cuda_timer(args: TrainingArguments) -> DeviceTimer | None:
     """Return a timer of CUDA's own time when training runs there."""
     if args.device.type != "cuda":

@@ -20,11 +20,11 @@ from hf_trainplus.callbacks.adaptive_evaluation import AdaptiveEvaluationCallbac
 from hf_trainplus.callbacks.budget import BudgetCallback
 from hf_trainplus.callbacks.from_arguments import add_schedule
 from hf_trainplus.callbacks.stage import StageCallback
+from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import metered_limits
 from hf_trainplus.training.stages.checks import refuse_what_cannot_run
 from hf_trainplus.training.stages.data import StageData, rows_of
 from hf_trainplus.training.stages.environment import launched_stage
-from hf_trainplus.training.stages.options import devices_of
 from hf_trainplus.training.stages.run import StagedRun
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def attach_plan(
         ValueError: the plan does not parse, or the trainer cannot run it; all that is wrong, a line each.
     """
     only = launched_stage()
-    plan = read_plan(given, world_size=None if only else devices_of(trainer.args))
+    plan = read_plan(given, world_size=None if only else device_count(trainer.args))
     sets = StageData(data)
     refuse_what_cannot_run(trainer, plan, sets, list(extra_sets), only=only)
     for stage in plan:
@@ -106,7 +106,7 @@ def _keep_trackers(trainer: Trainer, run: StagedRun, end: Callable[..., Any], *a
 
 def _later_seconds(trainer: Trainer, run: StagedRun, callback: StageCallback) -> float | None:
     """Forecast the stages after this one from what this one took; None where it cannot be known."""
-    args, devices = trainer.args, devices_of(trainer.args)
+    args, devices = trainer.args, device_count(trainer.args)
     sets = trainer.eval_dataset
     rows = {"train": rows_of(trainer.train_dataset), "eval": None if isinstance(sets, dict) else rows_of(sets)}
     share = run.stage.data_fraction or 1.0

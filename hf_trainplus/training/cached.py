@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 
 FOLDER = "trainplus_eval_cache"
 
-# what these do may depend on anything that the trainer holds
-_DECIDING = (
-    "compute_loss",
-    "prediction_step",
-    "compute_loss_context_manager",
-    "autocast_smart_context_manager",
-    "_prepare_inputs",
-    "_prepare_input",
-    "_prepare_context_parallel_inputs",
-    "_get_num_items_in_batch",
-    "_remove_unused_columns",
-    "_set_signature_columns_if_needed",
-    "_get_collator_with_removed_columns",
-    "_wrap_model",
-)
-
 Found = TypeVar("Found")
 
 
@@ -183,7 +167,7 @@ class CachedEvaluations:
             return "it generates"
         if not trainer.args.eval_do_concat_batches and trainer.compute_metrics is not None:
             return "its metrics are given batches, whose rows depend on their number"
-        for method in _DECIDING:
+        for method in upstream.EVALUATING_METHODS:
             if upstream.overrides(trainer, method, *self._ours):
                 return f"{type(trainer).__name__} has a {method} of its own"
         return None

@@ -6,12 +6,13 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training import pending
-from hf_trainplus.training.checkpoints.saving import STATE_FILE, amend
-from hf_trainplus.training.strict_state import make_file_strict
+from hf_trainplus.training.checkpoints.saving import amend
+from hf_trainplus.training.strict_state import write_state
 
 if TYPE_CHECKING:
     from hf_trainplus.trainer import PlusTrainer
@@ -78,8 +79,7 @@ def _enter(trainer: PlusTrainer, folder: str) -> None:
         return
     pending.clear_pending(folder)
     _refresh_callbacks(trainer)
-    trainer.state.save_to_json(os.path.join(folder, STATE_FILE))
-    make_file_strict(os.path.join(folder, STATE_FILE))
+    write_state(trainer.state, os.path.join(folder, TRAINER_STATE_NAME))
 
 
 def _refresh_callbacks(trainer: PlusTrainer) -> None:

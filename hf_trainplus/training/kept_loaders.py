@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 KEPT_LOADERS = 8
-_CHOOSE_COLUMNS = (
-    "_remove_unused_columns",
-    "_set_signature_columns_if_needed",
-    "_get_collator_with_removed_columns",
-)
 
 Made = TypeVar("Made")
 
@@ -90,7 +85,7 @@ class KeptLoaders(Generic[Made]):
 
     def _stamp(self, dataset: Any, settings: LoaderSettings, also: tuple[Any, ...]) -> ContentStamp | None:
         trainer = self._trainer
-        if any(self._is_users(name) for name in _CHOOSE_COLUMNS):
+        if any(self._is_users(name) for name in upstream.COLUMN_METHODS):
             return None
         columns = (trainer.args.remove_unused_columns, list(trainer.label_names or ()))
         read = (settings.num_workers, settings.pin_memory, settings.prefetch_factor, settings.multiprocessing_context)

@@ -28,6 +28,13 @@ def must_leave(trainer: PlusTrainer) -> bool:
     return asked
 
 
+def was_left(error: Exception) -> bool:
+    """Say whether an evaluation ended because it was left on request, and not by a failure."""
+    from hf_trainplus.evaluation.loop import EvaluationLeft  # an evaluation has imported it; making a trainer need not
+
+    return isinstance(error, EvaluationLeft)
+
+
 def close_bars(trainer: Trainer) -> None:
     """Close the bars of an evaluation that was left; its callbacks are told of no end."""
     for callback in trainer.callback_handler.callbacks:

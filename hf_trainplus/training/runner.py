@@ -262,7 +262,7 @@ class EvaluationRunner:
 
     def _step(self, model: Any, loss_only: bool, ignore_keys: Any, inputs: Any) -> Any:
         with ExitStack() as stack:
-            if upstream.overrides(self.trainer, "_prepare_inputs", *self._ours):
+            if upstream.prepares_own_inputs(self.trainer, *self._ours):
                 stack.enter_context(upstream.prepared_once(self.trainer, inputs))
             return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
 

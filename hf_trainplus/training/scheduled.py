@@ -19,6 +19,7 @@ from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import SUBSET_FILE
 from hf_trainplus.training.racing.weights import changing_tensors
+from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner, Request
 from hf_trainplus.training.source import EvaluationSource
 
@@ -128,7 +129,7 @@ class ScheduledEvaluations:
         args = self._args
         size = cast("float", args.eval_subset_size)
         size = size if size < 1 else min(int(size), len(dataset))
-        seed = int(args.seed if args.data_seed is None else args.data_seed)
+        seed = data_seed(args)
         strategy = self._own_strategy() or args.eval_subset_strategy
         try:
             return representative_subset(

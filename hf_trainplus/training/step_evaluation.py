@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training import best, construction, interrupted, pending
+from hf_trainplus.training.leaving import was_left
 from hf_trainplus.training.stages import trainer as plans
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class FailedSets:
         try:
             return evaluate()
         except Exception as error:
-            if _was_left(error):
+            if was_left(error):
                 raise
             self.errors[prefix] = error
             return {}
@@ -92,16 +93,12 @@ def evaluate_step(
         if is_complete():
             best.require_metric(trainer.args, metrics, trainer.label_names)
     except Exception as error:
-        act = interrupted.leave if _was_left(error) else interrupted.fail
+        act = interrupted.leave if was_left(error) else interrupted.fail
         if staged is not None and not staged.stage.trains:
             act = plans.interrupted_alone
-        act(trainer, error if _was_left(error) else failed.cause(trainer, error))
+        act(trainer, error if was_left(error) else failed.cause(trainer, error))
         metrics = {}
     failed.report(trainer)
     if staged is not None:
         plans.evaluated(trainer, staged)
     return metrics
-
-
-def _was_left(error: Exception) -> bool:
-    return type(error).__name__ == "EvaluationLeft"

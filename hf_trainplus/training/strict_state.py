@@ -53,10 +53,15 @@ def text_of(state: TrainerState) -> str:
     """Return what ``save_to_json`` of a state writes, as strict JSON."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state.json")
-        state.save_to_json(path)
-        make_file_strict(path)
+        write_state(state, path)
         with open(path, encoding="utf-8") as file:
             return file.read()
+
+
+def write_state(state: TrainerState, path: str) -> None:
+    """Write a state as ``save_to_json`` does, as strict JSON."""
+    state.save_to_json(path)
+    make_file_strict(path)
 
 
 def make_file_strict(path: str) -> None:

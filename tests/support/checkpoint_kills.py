@@ -9,7 +9,6 @@ it writes is left. Prints one line a trial, ``same`` or what differs.
 POINTS trials kill at random points, MOMENTS trials at random moments of wall-clock time, from outside.
 """
 
-import json
 import os
 import random
 import shutil
@@ -26,6 +25,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from hf_trainplus.training.checkpoints.whole import why_torn
 from hf_trainplus.training.checkpoints.writer import PREFIX
 from tests.support import resume_runs as runs
+from tests.support.forked import in_child
 
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
@@ -103,26 +103,9 @@ def left_in(folder):
     return torn + [name for name in names if name.startswith(PREFIX)]
 
 
-def in_child(folder, point=None, seconds=None):
+def train_in_child(folder, point=None, seconds=None):
     """Train in a forked child; return what it found, or None when it was killed."""
-    result = Path(f"{folder}.json")
-    result.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid == 0:
-        log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        result.write_text(json.dumps(train(str(folder), point)))
-        os._exit(0)
-    if seconds is not None:
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return None
-    if not result.is_file():
-        raise RuntimeError(Path(f"{folder}.log").read_text()[-3000:])
-    return json.loads(result.read_text())
+    return in_child(lambda: train(str(folder), point), folder, seconds)
 
 
 def usable(folder):
@@ -139,10 +122,10 @@ def trial(root, number, whole, draw, moments):
         killed = (
             {"seconds": draw.uniform(0.0, whole["seconds"])} if moments else {"point": draw.randint(1, whole["points"])}
         )
-        if in_child(folder, **killed) is not None:
+        if train_in_child(folder, **killed) is not None:
             break  # a resumed run passes fewer points
         wrong += [usable(folder)] if usable(folder) else []
-    last = in_child(folder)
+    last = train_in_child(folder)
     wrong += [name for name in whole if name not in ("points", "seconds") and last[name] != whole[name]]
     shutil.rmtree(folder, ignore_errors=True)
     return wrong
@@ -152,7 +135,7 @@ def trials(root, points, moments, seed=0):
     """Yield the whole run's outcome, and then for each trial what differs from it."""
     root.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    whole = in_child(root / "whole")
+    whole = train_in_child(root / "whole")
     whole["seconds"] = time.monotonic() - start
     yield whole
     for number in range(points + moments):

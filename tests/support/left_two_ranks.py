@@ -1,6 +1,5 @@
 """A stop asked for on rank 1 leaves an evaluation outside training on both ranks; prints one JSON line on rank 0."""
 
-import json
 import sys
 
 import torch
@@ -8,7 +7,7 @@ from transformers import TrainerCallback
 
 from hf_trainplus import EvaluationLeft, PlusTrainer, PlusTrainingArguments
 from tests.support import tiny
-from tests.support.launch import leave
+from tests.support.launch import print_everywhere
 
 
 class SecondBatch(TrainerCallback):
@@ -37,11 +36,7 @@ def main(folder):
     except EvaluationLeft:
         found = {"left": True, "batches": callback.batches}
     found["examples_after"] = trainer.evaluate()["eval_examples"]
-    everywhere = [None, None]
-    torch.distributed.all_gather_object(everywhere, found)
-    if torch.distributed.get_rank() == 0:
-        print("FOUND " + json.dumps(everywhere), flush=True)
-    leave()
+    print_everywhere(found)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Two ranks evaluate losses that are not means over targets; prints what both find, and what an out of memory does."""
 
-import json
 import sys
 
 import torch
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from tests.support import tiny
-from tests.support.launch import leave
+from tests.support.launch import print_everywhere
 from tests.training.test_batch_mates import RowMeans, causal_rows, mates
 from tests.training.test_probe import fits
 
@@ -29,11 +28,7 @@ def main(folder):
         evaluate(fits(tiny.bert(), 1), rows, folder)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         found["one_row"] = str(error)
-    everywhere = [None, None]
-    torch.distributed.all_gather_object(everywhere, found)
-    if torch.distributed.get_rank() == 0:
-        print("FOUND " + json.dumps(everywhere), flush=True)
-    leave()
+    print_everywhere(found)
 
 
 if __name__ == "__main__":

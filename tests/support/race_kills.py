@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from hf_trainplus.training.racing.session import RaceLimits
+from tests.support.forked import in_child
 from tests.training.test_race import make
 
 torch.set_num_threads(1)
@@ -75,33 +76,20 @@ def train(folder, point=None):
     }
 
 
-def in_child(folder, point=None):
+def train_in_child(folder, point=None):
     """Train in a forked child; return what it found, or None when it was killed."""
-    result = Path(f"{folder}-{point}.json")
-    pid = os.fork()
-    if pid == 0:
-        log = os.open(f"{folder}-{point}.log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        result.write_text(json.dumps(train(str(folder), point)))
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return None
-    if not result.is_file():
-        raise RuntimeError(Path(f"{folder}-{point}.log").read_text()[-3000:])
-    return json.loads(result.read_text())
+    return in_child(lambda: train(str(folder), point), f"{folder}-{point}")
 
 
 def main():
     root, points = Path(sys.argv[1]), int(sys.argv[2])
     root.mkdir(parents=True, exist_ok=True)
-    whole = in_child(root / "whole")
+    whole = train_in_child(root / "whole")
     for number in range(points):
         point = 1 + round((whole["events"] - 1) * number / max(points - 1, 1))
         folder = root / f"killed-{number}"
-        killed = in_child(folder, point)
-        resumed = in_child(folder)
+        killed = train_in_child(folder, point)
+        resumed = train_in_child(folder)
         names = [name for name in whole if name != "events" and resumed[name] != whole[name]]
         print(
             "same" if killed is None and not names else f"differs at {point}: {names or 'was not killed'}", flush=True

@@ -14,7 +14,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from tests.support import stages
 from tests.support.checkpoint_kills import Killer, watch_files
+from tests.support.forked import in_child
 
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
@@ -51,28 +51,9 @@ def train(folder, point=None):
     }
 
 
-def in_child(folder, point=None, seconds=None):
+def train_in_child(folder, point=None, seconds=None):
     """Train in a forked child; return what it found, or None when it was killed."""
-    result = Path(f"{folder}.json")
-    result.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid == 0:
-        log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        try:
-            result.write_text(json.dumps(train(str(folder), point)))
-        finally:
-            os._exit(0)
-    if seconds is not None:
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return None
-    if not result.is_file():
-        raise RuntimeError(Path(f"{folder}.log").read_text()[-3000:])
-    return json.loads(result.read_text())
+    return in_child(lambda: train(str(folder), point), folder, seconds)
 
 
 def place(folder):
@@ -93,9 +74,9 @@ def trial(root, number, whole, draw):
         how = (
             {"point": draw.randint(1, whole["points"])} if by_point else {"seconds": draw.uniform(0, whole["seconds"])}
         )
-        if in_child(folder, **how) is None:
+        if train_in_child(folder, **how) is None:
             places.append(place(folder))
-    ended = in_child(folder)
+    ended = train_in_child(folder)
     wrong = [name for name in ("weights", "logs", "step", "best", "reason") if ended[name] != whole[name]]
     shutil.rmtree(folder, ignore_errors=True)
     return places, wrong
@@ -105,7 +86,7 @@ def trials(root, count, seed):
     """Yield the whole run's outcome, and then for each trial where it was killed and what differs."""
     root.mkdir(parents=True, exist_ok=True)
     draw, begin = random.Random(seed), time.monotonic()
-    whole = in_child(root / "whole")
+    whole = train_in_child(root / "whole")
     whole["seconds"] = time.monotonic() - begin
     yield whole
     for number in range(count):

@@ -120,6 +120,7 @@ def test_a_classifier_and_its_reduction(predictions, tmp_path):
     wanted = [
         (logits.argmax(-1) if predictions else logits, label) for logits, label in zip(*stock.given[0], strict=True)
     ]
+    assert len(wanted) == 3
     same(list(zip(*ours.given[0], strict=True)), wanted)
 
 

@@ -14,9 +14,8 @@ from hf_trainplus.budget.plans.stage_reading import read_stage
 
 Action = Literal["go_on", "advance", "stop", "fall_back"]
 
-_TRAINING_ARGUMENTS = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
+BATCH_ARGUMENTS = ("per_device_train_batch_size", "gradient_accumulation_steps")
+OPTIMIZATION_ARGUMENTS = (
     "learning_rate",
     "lr_scheduler_type",
     "lr_scheduler_kwargs",
@@ -147,7 +146,11 @@ class Stage:
 
     def training_arguments(self) -> dict[str, Any]:
         """Return what the stage sets among the fields of ``TrainingArguments``."""
-        return {name: value for name in _TRAINING_ARGUMENTS if (value := getattr(self, name)) is not None}
+        return {
+            name: value
+            for name in (*BATCH_ARGUMENTS, *OPTIMIZATION_ARGUMENTS)
+            if (value := getattr(self, name)) is not None
+        }
 
     def decide(self, history: StageHistory) -> Action:
         """Say what to do after an evaluation, or when the budget is spent. Stop goes before fall back, before advance.

@@ -54,8 +54,6 @@ def content_stamp(*values: Any, most_values: int = MOST_VALUES) -> ContentStamp 
     walk = _BoundedWalk(most_values)
     try:
         walk.add(values)
-    except (UnknownIdentityError, RecursionError):
-        return None
     except Exception:  # whatever an object raises when it is looked at, its content is then not known
         return None
     return ContentStamp(walk.text(), tuple(walk.held))

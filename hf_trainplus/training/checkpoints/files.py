@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 # what file systems answer that cannot flush a folder, or a file opened for reading
@@ -45,6 +46,15 @@ def replace_text(path: str | Path, text: str) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_path(os.path.dirname(os.path.abspath(path)))
+
+
+def link_or_copy(source: str, target: str) -> str:
+    """Give a file a second name, or copy it where the file system has no such names; return the target."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
 
 
 def sizes(folder: str | Path) -> dict[str, int]:

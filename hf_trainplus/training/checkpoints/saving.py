@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hf_trainplus import _upstream as upstream
+from transformers.trainer import TRAINER_STATE_NAME
+
 from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.training.checkpoints.files import link_or_copy
 from hf_trainplus.training.checkpoints.record import CheckpointRecord, LoopState, record_of, remove_orphans
 from hf_trainplus.training.checkpoints.rotation import rotate
 from hf_trainplus.training.checkpoints.staging import Staging
@@ -18,8 +20,6 @@ from hf_trainplus.training.strict_state import make_file_strict
 
 if TYPE_CHECKING:
     from transformers import Trainer
-
-STATE_FILE = "trainer_state.json"
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def staged(trainer: Trainer, final: str, loop: Callable[[], LoopState | None]) -
     ranks.gather(None)
     try:
         yield staging.folder
-        if os.path.isfile(os.path.join(staging.path(name), STATE_FILE)) and trainer.args.should_save:
-            make_file_strict(os.path.join(staging.path(name), STATE_FILE))
+        if os.path.isfile(os.path.join(staging.path(name), TRAINER_STATE_NAME)) and trainer.args.should_save:
+            make_file_strict(os.path.join(staging.path(name), TRAINER_STATE_NAME))
         _place(trainer, staging, name, loop())
     except BaseException:
         if trainer.args.should_save:
@@ -97,7 +97,7 @@ def amend(trainer: Trainer, checkpoint_dir: str, write: Callable[[str], None]) -
     new, writes = staging.path(os.path.basename(folder)), trainer.args.should_save
     if writes:
         staging.clear()
-        shutil.copytree(folder, new, copy_function=_link_or_copy)
+        shutil.copytree(folder, new, copy_function=_linked_unless_rewritten)
     Ranks.current().gather(None)
     write(new)
     if writes:
@@ -107,12 +107,7 @@ def amend(trainer: Trainer, checkpoint_dir: str, write: Callable[[str], None]) -
     Ranks.current().gather(None)
 
 
-def _link_or_copy(source: str, target: str) -> str:
+def _linked_unless_rewritten(source: str, target: str) -> str:
     name = os.path.basename(source)
-    if not name.startswith("trainplus_") and name != STATE_FILE:  # these are written anew
-        try:
-            os.link(source, target)
-            return target
-        except OSError as error:
-            upstream.logger.debug(f"{source} is copied, since it cannot be linked ({error})")
-    return str(shutil.copy2(source, target))
+    is_written_anew = name.startswith("trainplus_") or name == TRAINER_STATE_NAME
+    return str(shutil.copy2(source, target)) if is_written_anew else link_or_copy(source, target)

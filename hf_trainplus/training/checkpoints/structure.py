@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 _LEGACY_TORCH = bytes.fromhex("80028a0a6cfc9c46f920")  # torch.save before its zip format
@@ -61,15 +62,12 @@ def _json(path: Path) -> str | None:
     return None
 
 
-def _nonempty(path: Path) -> str | None:
-    return None
-
-
-_CHECKS = {
+# None for files of which only this is known, that they are not empty
+_CHECKS: dict[str, Callable[[Path], str | None] | None] = {
     ".safetensors": _safetensors,
     ".pt": _archive,
     ".pth": _archive,
     ".bin": _archive,
-    ".distcp": _nonempty,
+    ".distcp": None,
     ".json": _json,
 }

@@ -24,6 +24,7 @@ from hf_trainplus.training.racing.readings import label_codes, put_level
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.result import result_of
+from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner, Request
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class LiveRace:
             chunk=args.eval_batch_size * args.world_size,
             least_rows=self.limits.min_rows,
             least_seconds=self.limits.min_seconds,
-            seed=int(args.seed if args.data_seed is None else args.data_seed),
+            seed=data_seed(args),
         )
 
     def _candidate_weights(self) -> weights.CandidateWeights | None:

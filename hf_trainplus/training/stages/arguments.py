@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
-from hf_trainplus.budget.plans.stage import Stage
+from hf_trainplus.budget.plans.stage import BATCH_ARGUMENTS, Stage
 
 # Steps of a stage that only time, tokens, energy or money end: more than any run takes. Its learning rate is read at
 # the share of the budget that is used.
@@ -66,7 +66,7 @@ def _batch(stage: Stage, args: TrainingArguments, devices: int) -> dict[str, Any
 
 def _optimization(stage: Stage) -> dict[str, Any]:
     found = stage.training_arguments()
-    for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
+    for name in BATCH_ARGUMENTS:
         found.pop(name, None)
     if "lr_scheduler_type" in found:
         found["lr_scheduler_type"] = SchedulerType(found["lr_scheduler_type"])

@@ -7,6 +7,7 @@ import shutil
 
 from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.training.checkpoints.files import link_or_copy
 
 FOLDER = "trainplus_boundaries"
 
@@ -44,16 +45,9 @@ def keep_boundary(checkpoint: str, output_dir: str, stage: str, *, writes: bool)
         temporary, old = f"{folder}.tmp", f"{folder}.old"
         for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        shutil.copytree(checkpoint, temporary, copy_function=_link)
+        shutil.copytree(checkpoint, temporary, copy_function=link_or_copy)
         if os.path.isdir(folder):
             os.rename(folder, old)
         os.rename(temporary, folder)
         shutil.rmtree(old, ignore_errors=True)
     Ranks.current().gather(None)  # no rank falls back to it before it is there
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

@@ -9,9 +9,9 @@ from hf_trainplus.budget.advance import AdvanceRule, AllOf, BudgetShare
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.plans.stage_evaluation import ALL_SETS
 from hf_trainplus.budget.stages import StagePlan
+from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import evaluates, is_open, stage_arguments
 from hf_trainplus.training.stages.data import StageData
-from hf_trainplus.training.stages.options import devices_of
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -92,7 +92,7 @@ def _of_processes(trainer: Trainer, stage: Stage, only: str | None) -> Iterator[
         yield f"num_processes is {stage.num_processes}, and {told} started with {size}. Start it with: {RELAUNCH}"
         return
     try:
-        stage_arguments(stage, trainer.args, devices_of(trainer.args))
+        stage_arguments(stage, trainer.args, device_count(trainer.args))
     except ValueError as error:
         yield str(error).removeprefix(f"stage {stage.name!r}: ")
 

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.decisions.subset import representative_subset
+from hf_trainplus.training.run_size import data_seed
 
 logger = logging.get_logger("hf_trainplus")
 
@@ -76,7 +77,7 @@ class StageData:
 
 def _share(source: Any, stage: Stage, args: TrainingArguments) -> list[int]:
     size = cast("float", stage.data_fraction)
-    seed = int(args.seed if args.data_seed is None else args.data_seed)
+    seed = data_seed(args)
     label = getattr(args, "eval_label_column", None)
     try:
         drawn = representative_subset(source, size, label_column=label, seed=seed)

@@ -8,26 +8,11 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from hf_trainplus.budget.plans.stage import Stage
+from hf_trainplus.budget.plans.stage import OPTIMIZATION_ARGUMENTS, Stage
+from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import stage_arguments
 
-_NAMES = (
-    "learning_rate",
-    "lr_scheduler_type",
-    "lr_scheduler_kwargs",
-    "warmup_steps",
-    "weight_decay",
-    "max_grad_norm",
-    "max_steps",
-    "num_train_epochs",
-    "seed",
-    "data_seed",
-)
-
-
-def devices_of(args: TrainingArguments) -> int:
-    """Return over how many devices a step's rows are spread."""
-    return int(args.world_size) * max(1, int(args.n_gpu))
+_NAMES = (*OPTIMIZATION_ARGUMENTS, "max_steps", "num_train_epochs", "seed", "data_seed")
 
 
 def stage_options(stage: Stage, args: TrainingArguments, rows: int | None) -> Mapping[str, Any]:
@@ -41,7 +26,7 @@ def stage_options(stage: Stage, args: TrainingArguments, rows: int | None) -> Ma
     Returns:
         Plain JSON values; the batch size counts over all devices, so that a stage may go on with others.
     """
-    devices = devices_of(args)
+    devices = device_count(args)
     fields = stage_arguments(stage, args, devices)
     found = {name: fields.get(name, getattr(args, name)) for name in _NAMES}
     # of the two lengths the Trainer takes the steps where there are any

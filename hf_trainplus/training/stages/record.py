@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from transformers.trainer import TRAINER_STATE_NAME
+
 from hf_trainplus.evaluation.ranks import Ranks
 
 # the name under which the Trainer keeps it among the states of callbacks
 ENTRY = "StageCallback"
-_STATE = "trainer_state.json"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def read_record(checkpoint: str) -> StageRecord | None:
 
 
 def _read(checkpoint: str) -> StageRecord | None:
-    path = os.path.join(checkpoint, _STATE)
+    path = os.path.join(checkpoint, TRAINER_STATE_NAME)
     if not os.path.isfile(path):
         return None
     with open(path, encoding="utf-8") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hf_trainplus import _upstream as upstream
@@ -14,13 +13,14 @@ from hf_trainplus.budget.plans.stage_history import StageHistory
 from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training.checkpoints.search import newest_first
+from hf_trainplus.training.run_size import data_seed, device_count
 from hf_trainplus.training.stages import moments, position
 from hf_trainplus.training.stages.arguments import applied, stage_arguments
 from hf_trainplus.training.stages.boundaries import boundary_dir, keep_boundary, may_fall_back_to
 from hf_trainplus.training.stages.data import StageData, rows_of
 from hf_trainplus.training.stages.freezing import freeze_all_but, trainable_names
 from hf_trainplus.training.stages.history import evaluations_since
-from hf_trainplus.training.stages.options import devices_of, stage_options
+from hf_trainplus.training.stages.options import stage_options
 from hf_trainplus.training.stages.order import fixed_order
 from hf_trainplus.training.stages.record import StageRecord, read_record
 from hf_trainplus.training.stages.start import Start, find_start
@@ -62,6 +62,7 @@ class StagedRun:
         self._boundary: str | None = None
         self._schedule: moments.Schedule | None = None
         self._order: Any = None
+        self._sets: dict[int, Any] = {}
 
     @property
     def stage(self) -> Stage:
@@ -76,10 +77,6 @@ class StagedRun:
     @property
     def _model(self) -> nn.Module:
         return cast("nn.Module", self.trainer.model)
-
-    @cached_property
-    def _sets(self) -> dict[int, Any]:
-        return {}
 
     # ---- the run -------------------------------------------------------------------------------------------------
 
@@ -148,7 +145,7 @@ class StagedRun:
         trainer.train_dataset = self._rows(start.stage)
         if not self.own_optimizer:
             upstream.forget_optimizer(trainer)
-        fields = stage_arguments(self.stage, trainer.args, devices_of(trainer.args))
+        fields = stage_arguments(self.stage, trainer.args, device_count(trainer.args))
         if start.finished:
             fields |= {"max_steps": -1, "num_train_epochs": 0}
         if start.checkpoint is not None:
@@ -241,7 +238,7 @@ class StagedRun:
         """Return the training sampler with an order that depends on seed, stage and epoch alone."""
         args, again = self.trainer.args, {} if self.start.record is None else self.start.record.visits
         times = again.get(self.stage.name, 0) - (not self.start.crosses)
-        seed = int(args.seed if args.data_seed is None else args.data_seed)
+        seed = data_seed(args)
         self._order = fixed_order(sampler, (seed, self.start.stage, *([times] if times > 0 else [])))
         return self._order
 

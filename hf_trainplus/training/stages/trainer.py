@@ -7,11 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from transformers.trainer import TRAINER_STATE_NAME
+
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.training.checkpoints.saving import STATE_FILE, amend
-from hf_trainplus.training.leaving import urgent_stop_seen
+from hf_trainplus.training.checkpoints.saving import amend
+from hf_trainplus.training.leaving import urgent_stop_seen, was_left
 from hf_trainplus.training.stages.record import ENTRY, read_record
-from hf_trainplus.training.strict_state import make_file_strict
+from hf_trainplus.training.strict_state import write_state
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -75,7 +77,7 @@ def evaluated(trainer: PlusTrainer, run: StagedRun) -> None:
 
 def interrupted_alone(trainer: PlusTrainer, error: Exception) -> None:
     """Leave an evaluation that a stage without training consists of: the boundary before it stays as it is."""
-    if type(error).__name__ == "EvaluationLeft":
+    if was_left(error):
         trainer.stop_requested = trainer.control.should_training_stop = True
     elif getattr(trainer.args, "on_eval_error", "raise") == "raise":
         raise error
@@ -135,9 +137,7 @@ def _enter(trainer: PlusTrainer, run: StagedRun, checkpoint: str) -> None:
 
     def write(folder: str) -> None:
         if trainer.args.should_save:
-            path = os.path.join(folder, STATE_FILE)
-            trainer.state.save_to_json(path)
-            make_file_strict(path)
+            write_state(trainer.state, os.path.join(folder, TRAINER_STATE_NAME))
 
     amend(trainer, checkpoint, write)
     run.saved(checkpoint)

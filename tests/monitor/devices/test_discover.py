@@ -79,4 +79,6 @@ def test_under_wsl_a_zero_is_never_idle(modules, tmp_path):
 
 
 def test_the_real_machine_is_opened_and_closed():
-    open_devices().close()
+    opened = open_devices()
+    assert len(opened.trust) == len(opened.devices)
+    opened.close()
