@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
+from hf_trainplus import EvaluationLeft, PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
 from hf_trainplus.training.pending import FAILURES, MARKER
 from hf_trainplus.training.step_evaluation import FailedSets
 from tests.support import tiny
@@ -150,9 +150,6 @@ def test_a_raced_set_decides_while_the_other_fails(tmp_path):
 
 
 def test_an_evaluation_that_is_left_is_no_failure_of_a_set():
-    class EvaluationLeft(Exception):  # noqa: N818
-        pass
-
     def leave():
         raise EvaluationLeft("left after 2 batches")
 
