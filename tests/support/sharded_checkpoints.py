@@ -37,6 +37,8 @@ KINDS = {
 class ShardedOnCPU(PlusTrainer):
     """FSDP2 over gloo: Accelerate takes its plugin on devices only, so it is handed over where it would be set."""
 
+    layer = "LlamaDecoderLayer"
+
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()
         state = self.accelerator.state
@@ -44,7 +46,7 @@ class ShardedOnCPU(PlusTrainer):
         state.fsdp_plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2,
             auto_wrap_policy="transformer_based_wrap",
-            transformer_cls_names_to_wrap=["LlamaDecoderLayer"],
+            transformer_cls_names_to_wrap=[self.layer],
             reshard_after_forward=True,
             state_dict_type="SHARDED_STATE_DICT",
         )

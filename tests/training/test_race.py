@@ -1,14 +1,16 @@
 """eval_mode="race" takes stock's decisions from fewer rows."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
 from hf_trainplus.decisions.racing.costs import Costs
+from hf_trainplus.training.racing.live_race import LiveRace
 from hf_trainplus.training.racing.session import RaceLimits
 from tests.support import tiny
 
@@ -202,3 +204,31 @@ def test_an_object_draws_the_subset(tmp_path):
     trainer.subset_strategy = First()
     trainer.train()
     assert evaluations(trainer)[0]["eval_examples"] == 50
+
+
+class Removes(TrainerCallback):
+    """Removes the best checkpoint before the run ends."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == state.max_steps:
+            shutil.rmtree(state.best_model_checkpoint)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_without_reloading_every_new_best_is_written_at_once(gone, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(LiveRace, "_candidate_weights", lambda race: None)
+    callbacks = [Removes()] if gone else []
+    options = {"save_strategy": "steps", "save_steps": 8, "max_steps": 8, "load_best_model_at_end": not gone}
+    raced = finished(make(tmp_path / "race", "race", callbacks=callbacks, **options))
+    full = finished(make(tmp_path / "full", "full", **options))
+    best = full.state.best_global_step
+    assert best not in (0, 8)
+    assert raced.state.best_global_step == best
+    assert not list((tmp_path / "race").glob("best-checkpoint-*"))
+    if gone:  # weights of another step are never called the best
+        assert raced.state.best_model_checkpoint is None
+        assert f"step {best}, cannot be loaded" in caplog.text
+    else:
+        assert raced.state.best_model_checkpoint == str(tmp_path / "race" / f"checkpoint-{best}")
+        for name, value in full.model.state_dict().items():
+            assert torch.equal(value, raced.model.state_dict()[name])

@@ -28,3 +28,24 @@ def test_two_ranks_take_one_decision(tmp_path):
     assert found["ranks_agree"] is True
     assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
     assert found["pairs"] <= 6 * 240
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(("kind", "metric"), [("fsdp2", "loss"), ("zero2", "accuracy"), ("zero3", "loss")])
+def test_sharded_weights_are_raced_without_loading_any_again(kind, metric, tmp_path):
+    done = torchrun(ROOT / "tests/support/race_sharded.py", tmp_path, kind, metric, DS_ACCELERATOR="cpu")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    found, of_the_other = json.loads(line[len("FOUND ") :])
+    assert found == of_the_other
+    step, value, folder, exists = found["full"]
+    assert found["race"] == [step, pytest.approx(value, abs=1e-6), f"checkpoint-{step}", True]
+    assert (folder, exists) == (f"checkpoint-{step}", True)
+    assert step not in (4, 8)  # the best lies off the save grid
+    assert found["race_loaded"] == found["full_loaded"] == pytest.approx(value, abs=1e-6)
+    assert found["weights_equal"] is True
+    assert found["reloads"] is False
+    assert found["pairs"] < 0.9 * 8 * 400
+    assert found["last"]["eval_best_step"] == step
+    assert found["last"][f"eval_{metric}_exact"] == 1.0
+    assert found["resumed"] == found["race"]
+    assert found["resumed_pairs"] == found["pairs"]

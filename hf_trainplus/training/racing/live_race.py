@@ -37,6 +37,7 @@ JACKKNIFE = (
     "eval_mode='race' compares {!r} by leaving out groups of rows, since it ranks all rows together: no comparison is "
     "settled before 30 % of the rows"
 )
+GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
 
 
 class LiveRace:
@@ -95,12 +96,12 @@ class LiveRace:
         return result
 
     def note_settled_best(self, run_dir: str) -> bool:
-        """Without reloading, the best is known at once and its checkpoint must be written now; say whether it must."""
+        """Without reloading, the best is known at once and its checkpoint is asked for now; say whether it was."""
         step = self._trainer.state.global_step
         if self._weights is not None or self._last is None or self._last.verdict.best != step:
             return False
-        value = self._last.verdict.value
-        self._set_best(step, value, os.path.join(run_dir, f"checkpoint-{step}"))
+        self._set_best(step, self._last.verdict.value, os.path.join(run_dir, f"checkpoint-{step}"))
+        self._trainer.control.should_save = True
         return True
 
     def finish(self, run_dir: str) -> dict[str, Any] | None:
@@ -129,18 +130,24 @@ class LiveRace:
             return metrics | _race_keys(observed, prefix)
         return cast("dict[str, Any]", self._logged(observed, request, prefix).metrics)
 
-    def _set_best(self, step: int, value: float | None, folder: str) -> None:
+    def _set_best(self, step: int, value: float | None, folder: str | None) -> None:
         state = self._trainer.state
         state.best_metric, state.best_global_step, state.best_model_checkpoint = value, step, folder
 
-    def _best_folder(self, run_dir: str, winner: int) -> str:
-        """Return the winner's checkpoint on the save grid, or write its weights beside the checkpoints."""
+    def _best_folder(self, run_dir: str, winner: int) -> str | None:
+        """Return the winner's checkpoint on the save grid, or write its weights beside the checkpoints.
+
+        None where its weights are nowhere: without reloading they are in the checkpoint of its own step only.
+        """
         trainer = self._trainer
         on_grid = os.path.join(run_dir, f"checkpoint-{winner}")
         if trainer.accelerator.gather_for_metrics([os.path.isdir(on_grid)], use_gather_object=True)[0]:
             return on_grid
         folder = os.path.join(run_dir, f"{BEST_FOLDER}-{winner}")
-        if self._weights is None or winner not in self._weights.steps:
+        if self._weights is None:
+            self._runner.say_once(GONE.format(winner, on_grid))
+            return None
+        if winner not in self._weights.steps:
             upstream.save_weights(trainer, folder)
         else:
             with self._weights.loaded(winner):
