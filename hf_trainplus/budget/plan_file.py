@@ -49,8 +49,16 @@ def read_plan(given: StagePlan | Mapping[str, Any] | str | FilePath, *, world_si
         raise FileNotFoundError(
             f"plan {str(path)!r} is no file; give the path of a YAML or JSON file: plan='plan.yaml'."
         )
-    loaded = load_located(path.read_text(encoding="utf-8"), problems)
+    loaded = load_located(_text(path, problems), problems)
     return _build(loaded, problems, str(path), world_size)
+
+
+def _text(path: FilePath, problems: Problems) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        problems.add((), f"is no text in UTF-8 (byte {error.start}). Save it as UTF-8.")
+        return ""
 
 
 def _build(given: Any, problems: Problems, source: str | None, world_size: int | None) -> StagePlan:

@@ -7,7 +7,7 @@ import re
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-_NUMBER = r"\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?"
+_NUMBER = r"\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?"
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([dhms])\s*", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 _COUNT = re.compile(rf"({_NUMBER})\s*([kmbt]?)", re.IGNORECASE)
@@ -43,7 +43,7 @@ def parse_duration(value: object, name: str = "duration") -> float:
 
 def _seconds(value: object) -> float | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        return _float(value)
     if not isinstance(value, str):
         return None
     text = value.strip()
@@ -80,11 +80,19 @@ def parse_count(value: object, name: str = "count") -> float:
         (300000000000.0, 1000.0, 2.5)
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _above_zero(float(value), value, name)
+        return _above_zero(_float(value), value, name)
     match = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{name} is {value!r}, which is no number; allowed: {COUNT_FORMS}. Write 1e9.")
     return _above_zero(float(match[1]) * _MULTIPLES[match[2].lower()], value, name)
+
+
+def _float(value: float) -> float:
+    """Return a number as a float; a whole number that no float holds is infinite, as in text."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _above_zero(number: float, value: object, name: str) -> float:

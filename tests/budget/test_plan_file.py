@@ -120,11 +120,21 @@ def test_batch_sizes_are_checked_against_the_number_of_processes(write):
         ("name: x\n", "stages: is missing or empty"),
         ("name: 3\nstages:\n  - {name: a, budget: {usd: 1}}\n", "1: name: is 3; allowed is text"),
         ("stages: [1\n", "is no YAML"),
+        ("stages: &s [*s]\n", "an anchor stands inside of itself"),
+        ("stages:\n- {name: [a, b], budget: {usd: 1}}\n", r"2: stages\[0\].name: is \['a', 'b'\]; allowed are letters"),
+        ("stages:\n- {name: a, budget: {wall_clock: 2:30}}\n", "wall_clock is '2:30', which is no duration"),
+        (f"stages:\n- {{name: a, budget: {{tokens: {10**400}}}}}\n", "allowed are finite values above 0"),
     ],
 )
 def test_files_that_are_no_plan(write, text, message):
     with pytest.raises(PlanError, match=message):
         read_plan(write(text))
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    (tmp_path / "plan.yaml").write_bytes(b"stages: \xff")
+    with pytest.raises(PlanError, match=r"is no text in UTF-8 \(byte 8\). Save it as UTF-8"):
+        read_plan(tmp_path / "plan.yaml")
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -8,13 +8,15 @@ import yaml
 
 from hf_trainplus.budget.plans.problems import Path, Problems
 
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 def load_located(text: str, problems: Problems) -> Any:
     r"""Read YAML text.
 
-    It runs no code: only plain values are made. Anchors and merge keys (``<<``) work.
+    It runs no code: only plain values are made. Anchors and merge keys (``<<``) work. A number with colons stays text:
+    YAML 1.1 counts ``2:30`` in sixties, as 150, where a person means a time.
 
     Args:
         text: the file's text.
@@ -32,13 +34,21 @@ def load_located(text: str, problems: Problems) -> Any:
     """
     lines: dict[Path, int] = {}
     problems.lines = lines
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        lines[()] = text.count("\n", 0, error.position) + 1
+        problems.add((), f"holds the character {chr(error.character)!r}, which YAML does not allow. Take it out.")
+        return None
     try:
         node = loader.get_single_node()
         return _value(loader, node, (), lines, problems) if node is not None else None
     except yaml.MarkedYAMLError as error:
         lines[()] = error.problem_mark.line + 1 if error.problem_mark else 1
         problems.add((), f"is no YAML: {error.problem or error.context}. Check indentation and quotes on this line.")
+        return None
+    except RecursionError:
+        problems.add((), "is too deep to be a plan, or an anchor stands inside of itself. Write its values out.")
         return None
     finally:
         loader.dispose()
@@ -51,7 +61,8 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, path: Path, lines: dict[Pat
     if isinstance(node, yaml.SequenceNode):
         return [_value(loader, child, (*path, place), lines, problems) for place, child in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
-        return loader.construct_object(node)
+        sixties = node.tag in _NUMBERS and ":" in node.value
+        return node.value if sixties else loader.construct_object(node)
     _note_twice(node, path, lines, problems)
     loader.flatten_mapping(node)
     values: dict[Any, Any] = {}

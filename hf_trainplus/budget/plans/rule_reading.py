@@ -180,7 +180,7 @@ def read_number(
     """
     try:
         number = float(given) if not isinstance(given, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isfinite(number) and (least is None or number >= least) and (most is None or number <= most):
         return number

@@ -25,6 +25,7 @@ def check_order(stages: Sequence[Mapping[str, Any]], path: Path, problems: Probl
     seen: dict[Any, int] = {}
     for place, stage in enumerate(stages):
         name = stage.get("name")
+        name = name if isinstance(name, str) else None  # what else stands there is told where the stage is read
         if name in seen and name is not None:
             problems.add(
                 (*path, place, "name"),

@@ -59,6 +59,29 @@ def test_an_empty_file_is_none():
     assert load_located("", Problems()) is None
 
 
+def test_numbers_with_colons_stay_text():
+    """YAML 1.1 reads them in sixties: half past two would be 150."""
+    assert load_located("a: 2:30\nb: 1:30:00\nc: 1:30.5\nd: 12", Problems()) == {
+        "a": "2:30",
+        "b": "1:30:00",
+        "c": "1:30.5",
+        "d": 12,
+    }
+
+
+@pytest.mark.parametrize("text", ["a: &x [*x]", "stages: &s\n- {name: a, eval: *s}", "[" * 5000])
+def test_what_has_no_end_is_told(text):
+    problems = Problems()
+    assert load_located(text, problems) is None
+    assert "is too deep to be a plan, or an anchor stands inside of itself" in problems.found[0].message
+
+
+def test_a_character_that_yaml_does_not_allow_has_its_line():
+    problems = Problems()
+    assert load_located("a: 1\nb: \x00", problems) is None
+    assert (problems.found[0].line, problems.found[0].message[:28]) == (2, r"holds the character '\x00', w"[:28])
+
+
 def test_problems_are_told_in_the_order_of_the_file():
     error = PlanError([Problem(("b",), "second", 9), Problem(("a",), "first", 2)], "plan.yaml")
     assert str(error) == "plan.yaml:2: a: first\nplan.yaml:9: b: second"

@@ -81,7 +81,7 @@ def test_all_that_is_wrong_in_a_list_is_noted():
     assert [problem.path[1] for problem in problems.found] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("given", [None, True, "x", float("nan"), float("inf"), [1]])
+@pytest.mark.parametrize("given", [None, True, "x", float("nan"), float("inf"), [1], -(10**400)])
 def test_what_is_no_number(given):
     problems = Problems()
     assert read_number(given, (), problems) is None
