@@ -26,7 +26,7 @@ class AdvanceRule(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Write the rule for a person, on one line."""
+        """Write the rule for a person, on one line, with all its settings: a checkpoint tells two rules apart by it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class MetricAtLeast(AdvanceRule):
 
     def describe(self) -> str:
         """Write the rule."""
-        return f"{self.metric} at least {self.at_least:g}"
+        return f"{self.metric} at least {_exact(self.at_least)}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class MetricAtMost(AdvanceRule):
 
     def describe(self) -> str:
         """Write the rule."""
-        return f"{self.metric} at most {self.at_most:g}"
+        return f"{self.metric} at most {_exact(self.at_most)}"
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,19 @@ class Plateau(AdvanceRule):
         return not any(value > max(earlier) + self.threshold for value in values[-self.evaluations :])
 
     def describe(self) -> str:
-        """Write the rule."""
-        return f"no better {self.metric} in {self.evaluations} evaluations"
+        """Write the rule.
+
+        Example:
+            >>> Plateau("loss").describe()
+            'no better loss in 3 evaluations'
+            >>> Plateau("f1", 2, threshold=0.01, greater_is_better=True).describe()
+            'no better f1 (higher, by more than 0.01) in 2 evaluations'
+        """
+        lower = self.metric.endswith("loss") and not self.greater_is_better
+        notes = [] if lower else ["higher" if self.greater_is_better else "lower"]
+        notes += [f"by more than {_exact(self.threshold)}"] if self.threshold else []
+        better = f"{self.metric} ({', '.join(notes)})" if notes else self.metric
+        return f"no better {better} in {self.evaluations} evaluations"
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,8 @@ class GeneralizationGap(AdvanceRule):
 
     def describe(self) -> str:
         """Write the rule."""
-        mark = f"at least {self.at_least:g}" if self.at_least is not None else f"at most {self.at_most:g}"
+        at_most = 0.0 if self.at_most is None else self.at_most
+        mark = f"at most {_exact(at_most)}" if self.at_least is None else f"at least {_exact(self.at_least)}"
         return f"validation {self.metric} − training loss {mark}"
 
 
@@ -185,7 +197,7 @@ class BudgetShare(AdvanceRule):
 
     def describe(self) -> str:
         """Write the rule."""
-        return "budget spent" if self.at_least == 1 else f"{self.at_least:.0%} of the budget used"
+        return "budget spent" if self.at_least == 1 else f"{_exact(100 * self.at_least)}% of the budget used"
 
 
 class AllOf(AdvanceRule):
@@ -205,7 +217,7 @@ class AllOf(AdvanceRule):
 
     def describe(self) -> str:
         """Write the rules."""
-        return " and ".join(rule.describe() for rule in self.rules)
+        return " and ".join(_inside(rule) for rule in self.rules)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, (AllOf, OneOf)) and other.rules == self.rules
@@ -223,4 +235,14 @@ class OneOf(AllOf):
 
     def describe(self) -> str:
         """Write the rules."""
-        return " or ".join(rule.describe() for rule in self.rules)
+        return " or ".join(_inside(rule) for rule in self.rules)
+
+
+def _inside(rule: AdvanceRule) -> str:
+    """Write a rule inside of several; several of them again stand in brackets."""
+    return f"({rule.describe()})" if isinstance(rule, AllOf) and len(rule.rules) > 1 else rule.describe()
+
+
+def _exact(number: float) -> str:
+    """Write a number with all the digits that a person gave it."""
+    return f"{number:.15g}"

@@ -138,6 +138,32 @@ class EverySecond(AdvanceRule):
         return "every second evaluation"
 
 
+@pytest.mark.parametrize(
+    ("rule", "other"),
+    [
+        (MetricAtLeast("f1", 0.7), MetricAtLeast("f1", 0.7000001)),
+        (MetricAtMost("loss", 0.123456789), MetricAtMost("loss", 0.12345678)),
+        (Plateau("loss"), Plateau("loss", threshold=0.1)),
+        (Plateau("f1", greater_is_better=True), Plateau("f1", greater_is_better=False)),
+        (Plateau("loss"), Plateau("loss", greater_is_better=True)),
+        (GeneralizationGap(at_least=0.3), GeneralizationGap(at_least=0.30000001)),
+        (GeneralizationGap(at_least=0.3), GeneralizationGap(at_most=0.3)),
+        (BudgetShare(0.80), BudgetShare(0.804)),
+        (
+            AllOf([OneOf([BudgetShare(0.1), BudgetShare(0.2)]), BudgetShare(0.3)]),
+            OneOf([BudgetShare(0.1), AllOf([BudgetShare(0.2), BudgetShare(0.3)])]),
+        ),
+    ],
+)
+def test_two_rules_have_two_descriptions(rule, other):
+    """A checkpoint keeps the description: what it left out could be changed on a resume without a word."""
+    assert rule.describe() != other.describe()
+
+
+def test_a_share_is_written_as_it_was_given():
+    assert [BudgetShare(share).describe()[:5] for share in (0.07, 0.29, 0.57)] == ["7% of", "29% o", "57% o"]
+
+
 def test_a_rule_of_ones_own_stands_beside_the_others():
     rule = AllOf([EverySecond(), MetricAtMost("loss", 5)])
     assert rule.should_advance(history(1.0, 2.0))
