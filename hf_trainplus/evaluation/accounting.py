@@ -106,6 +106,27 @@ class LossAccount:
         targets = found.target_count if found is not None else self._targets(inputs, rows, own_loss is not None)
         return BatchLosses(own_loss, found, targets, follows, compared=own_loss is not None)
 
+    @property
+    def knows_rows(self) -> bool:
+        """Whether every checked batch's loss was reproduced by its rows', so that no further one is compared."""
+        return self._compared >= self._checked_batches and self._reproduced and not self.depends_on_mates
+
+    def measure_rows(self, outputs: Sequence[Any], inputs: Any, rows: int) -> BatchLosses | None:
+        """Find the losses of a batch's rows from the logits alone, or None where its own loss is needed.
+
+        Args:
+            outputs: what the model returned; the newest that fits counts.
+            inputs: the batch.
+            rows: number of its rows.
+        """
+        if self._kind is None:
+            return None
+        for candidate in reversed(outputs):
+            losses = self._kind.example_losses(candidate, inputs)
+            if losses is not None and len(losses.loss_sum) == rows:
+                return of_rows(self._without_padding(candidate, inputs) or losses, rows)
+        return None
+
     def add(self, positions: Array, real: Array, losses: BatchLosses) -> None:
         """Keep the losses of a batch."""
         if losses.own_loss is not None and losses.rows is None:

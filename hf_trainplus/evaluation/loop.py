@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from hf_trainplus.evaluation.accounting import CHECKED_BATCHES, BatchLosses, LossAccount, LossColumns, of_rows
+from hf_trainplus.evaluation.bare_step import BareStep, measure_step
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.capture import OutputCapture
 from hf_trainplus.evaluation.losses import ExampleLosses
@@ -103,6 +104,7 @@ class EvaluationLoop:
         account: takes the losses.
         row_losses: computes the losses of a batch's rows without predictions, in place of ``step``; None from it
             falls back to ``step``.
+        bare_step: runs the model without its labels once its loss need not be computed; None to compute it always.
         collector: keeps predictions, labels and inputs; None to keep none.
         metrics: metrics that reduce predictions a batch at a time; None for none.
         reduce_predictions: applied to the predictions of a batch first, for metrics and collector alike.
@@ -123,6 +125,7 @@ class EvaluationLoop:
     model: torch.nn.Module
     account: LossAccount
     row_losses: Callable[[Any], ExampleLosses | None] | None = None
+    bare_step: BareStep | None = None
     collector: RowCollector | BatchCollector | None = None
     metrics: MetricReducer | None = None
     reduce_predictions: Callable[[Any, Any], Any] | None = None
@@ -192,9 +195,12 @@ class EvaluationLoop:
             found = self.row_losses(inputs)
             if found is not None:
                 return _Outcome(of_rows(found, rows), None, None, None)
-        loss, logits, labels = self.step(dict(inputs) if isinstance(inputs, Mapping) else inputs)
-        outputs = capture.take()
-        losses = self.account.measure(loss, outputs, inputs, rows)
+        measured = None
+        if self.bare_step is not None:
+            measured = self.bare_step.measured(self.step, inputs, rows, capture, self.account)
+        if measured is None:
+            measured = measure_step(self.step, inputs, rows, capture, self.account)
+        losses, logits, labels, outputs = measured
         if self.collector is None and self.metrics is None:
             return _Outcome(losses, None, None, None)
         predictions = main_predictions(logits, outputs, rows=rows, wanted=self.wanted)

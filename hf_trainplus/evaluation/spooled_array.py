@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hf_trainplus.evaluation.free_memory import return_freed_memory
 from hf_trainplus.evaluation.spool import SpoolFolder
 from hf_trainplus.evaluation.spooled_rows import SpooledRows, let_go
+from hf_trainplus.evaluation.write_behind import WriteBehind
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +26,8 @@ class SpooledArray:
     """An array in a file without a name.
 
     It is written with ordinary file writes: pages that are written through a map count as this process's memory, and
-    each costs a fault. Rows may be written in any order, each at its own place.
+    each costs a fault. Rows may be written in any order, each at its own place; a write goes on behind the caller, and
+    its error is raised by the next call.
 
     Args:
         spool: the folder.
@@ -44,20 +46,25 @@ class SpooledArray:
         self.dtype = dtype
         self.row_bytes = int(np.prod(trailing, dtype=np.int64)) * dtype.itemsize
         self._file = spool.open()
+        self._behind = WriteBehind()
         self._since_returned = 0
 
     def write(self, places: Array, rows: Array) -> None:
-        """Write rows (n, *trailing) at their places (n,)."""
+        """Write rows (n, *trailing) at their places (n,); they must not change any more."""
         data = np.ascontiguousarray(rows, self.dtype)
         self._since_returned += data.nbytes
         if self._since_returned >= RETURN_BYTES:
             self._since_returned = 0
             return_freed_memory()
+        self._behind.start(lambda: self._write(places, data))
+
+    def _write(self, places: Array, data: Array) -> None:
         for first, last in _runs(places):
             _write(self._file, int(places[first]) * self.row_bytes, data[first:last])
 
     def read(self, places: Array) -> Array:
         """Return a copy of the rows (n, *trailing) at some places (n,)."""
+        self._behind.wait()
         rows = np.empty((len(places), *self.trailing), self.dtype)
         for first, last in _runs(places):
             _read(self._file, int(places[first]) * self.row_bytes, rows[first:last])
@@ -69,11 +76,13 @@ class SpooledArray:
         The map is writable, as an array in memory is: a function may mask its predictions in place.
         """
         with self._file as file:
+            self._behind.finish()
             return SpooledRows(file, dtype=self.dtype, mode="r+", shape=(n, *self.trailing))
 
     def close(self) -> None:
-        """Give the disk space back."""
-        self._file.close()
+        """Give the disk space back; what has failed to be written is of no interest any more."""
+        with self._file, suppress(OSError):
+            self._behind.finish()
 
 
 class ChunkFile:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
+from hf_trainplus.evaluation.bare_step import Agreement, BareStep
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import BatchMatesMatter, EvaluationLeft, EvaluationLoop, LoopOutput
@@ -91,6 +93,7 @@ class EvaluationRunner:
         self._mates_matter = False
         self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
+        self._agreements: WeakKeyDictionary[torch.nn.Module, Agreement] = WeakKeyDictionary()
         self.should_leave: Callable[[], bool] | None = None
         self.last: LoopOutput | None = None
 
@@ -170,6 +173,7 @@ class EvaluationRunner:
             model=inner,
             account=account,
             row_losses=loss_without_logits(trainer, inner, ranks, account) if skips else None,
+            bare_step=self._bare_step(model, inner, kind, request) if keeps or streaming else None,
             collector=self._collector(request) if keeps else None,
             metrics=MetricReducer(streaming, ranks) if streaming else None,
             reduce_predictions=trainer.preprocess_logits_for_metrics,
@@ -265,6 +269,18 @@ class EvaluationRunner:
             if upstream.prepares_own_inputs(self.trainer, *self._ours):
                 stack.enter_context(upstream.prepared_once(self.trainer, inputs))
             return self.trainer.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+
+    def _bare_step(self, model: Any, inner: Any, kind: LossKind | None, request: Request) -> BareStep | None:
+        names = self.trainer.label_names
+        if not self._may_go_without_logits(kind) or names != [getattr(kind, "label_name", None)]:
+            return None
+
+        def step(inputs: Any) -> tuple[None, Any, Any]:
+            labels = inputs.pop(names[0])
+            _, logits, _ = self._step(model, False, request.ignore_keys, inputs)
+            return None, logits, labels
+
+        return BareStep(step, self._agreements.setdefault(inner, Agreement()))
 
     def _may_go_without_logits(self, kind: LossKind | None) -> bool:
         is_own = self._mates_matter or self._is_sharded() or self._loss_is_overridden()
