@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from accelerate.utils import find_batch_size
 
 
 class BatchCounts:
@@ -33,7 +32,8 @@ class BatchCounts:
 
     def count(self, batch: Any, main_input: str) -> None:
         """Count one batch."""
-        rows = find_batch_size(batch)
+        rows = _rows(batch.get(main_input)) if isinstance(batch, Mapping) else None
+        rows = _rows(batch) if rows is None else rows
         if rows is not None:
             self.examples = (self.examples or 0.0) + rows
         tokens = batch.get(main_input) if isinstance(batch, Mapping) else None
@@ -48,3 +48,11 @@ class BatchCounts:
     def add_forward(self, seconds: float) -> None:
         """Add host seconds of one forward pass."""
         self.forward_seconds = (self.forward_seconds or 0.0) + seconds
+
+
+def _rows(value: Any) -> int | None:
+    """Return the length of the first tensor inside; None without one. Whatever else a batch holds is not looked at."""
+    if isinstance(value, torch.Tensor):
+        return value.size(0) if value.dim() else None
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return next((rows for rows in map(_rows, inside) if rows is not None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,8 +136,10 @@ class LeakWatch:
 
     def fetch_ends(self, batch: Any) -> None:
         """Remember the largest batch: longer ones need more memory without anything leaking."""
-        tensors = batch.values() if hasattr(batch, "values") else ()
-        sizes = [tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        values = (
+            batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else (batch,)
+        )
+        sizes = [value.numel() for value in values if isinstance(value, torch.Tensor)]
         if sizes:
             self._largest_batch = max(self._largest_batch or 0.0, float(max(sizes)))
 

@@ -160,6 +160,19 @@ def test_the_allocators_cache_is_left_alone_unless_asked(tmp_path, monkeypatch):
 _STATISTICS = ("allocated_bytes.all.current", "reserved_bytes.all.current")
 
 
+@pytest.mark.parametrize(
+    "batch", [torch.zeros(3, 5), (torch.zeros(2), torch.zeros(3, 5)), {"task": "a", "x": torch.zeros(3, 5)}]
+)
+def test_the_largest_batch_is_known_in_every_form(batch):
+    watch = LeakWatch(LeakOptions(1, 2, 0.0, False, False, None), None, 0)
+    watch.hears_loader = True
+    watch.fetch_ends({"x": torch.zeros(4)})
+    watch.fetch_ends(batch)
+    watch.fetch_ends(None)
+    watch.take("steps", 1)
+    assert watch.series["steps"][0].largest_batch == 15.0
+
+
 def test_points_take_no_more_than_their_share_of_the_time():
     now, cost = [0.0], 0.1
     watch = LeakWatch(LeakOptions(1, 2, 0.0, False, False, 0.01), None, 0, clock=lambda: now[0])
