@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from hf_trainplus.callbacks._files import write_json
+from hf_trainplus.callbacks._guarded import GuardedCallback
 from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback
 from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
@@ -19,7 +20,7 @@ from hf_trainplus.monitor.diagnosis import DiagnosisRule, Evidence, Verdict, dia
 logger = logging.get_logger("hf_trainplus")
 
 
-class DiagnosisCallback(TrainerCallback):
+class DiagnosisCallback(GuardedCallback):
     """Check the diagnosis rules at a decision point and at the end of training.
 
     The decision point is the first evaluation, or ``at_step``, whichever comes first: early enough to stop and change

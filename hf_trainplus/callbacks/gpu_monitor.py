@@ -8,23 +8,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from hf_trainplus.callbacks._files import LineFile, write_json
+from hf_trainplus.callbacks._guarded import GuardedCallback
 from hf_trainplus.callbacks._stack_watch import watch_caller
 from hf_trainplus.callbacks._torch_devices import torch_cuda_uuids, torch_mps
 from hf_trainplus.callbacks._wiring import add_to_log, is_training_log, put_around, stand_before_trackers
 from hf_trainplus.monitor.device_log import device_log_values
 from hf_trainplus.monitor.devices import Host, OpenDevices, open_devices
-from hf_trainplus.monitor.sampler import Sampler, device_facts
+from hf_trainplus.monitor.sampler import Sampler, check_interval, device_facts
 
 logger = logging.get_logger("hf_trainplus")
 
 _FILE_EVERY_SECONDS = 10.0
 
 
-class GPUMonitorCallback(TrainerCallback):
+class GPUMonitorCallback(GuardedCallback):
     """Sample devices and the machine every ``interval`` seconds, apart for training, waiting, evaluation and saving.
 
     Works with any Trainer. ``GPUMonitorCallback().attach(trainer)`` stands before the trackers and adds its keys to
@@ -37,14 +38,15 @@ class GPUMonitorCallback(TrainerCallback):
     Logged keys: the table of ``device_log_values``.
 
     Args:
-        interval: seconds between samples, > 0.
+        interval: seconds between samples, above 0 and at most a day.
         host: sample processor, memory, disk and network too.
         write_files: keep the files.
         open_with: opens the devices in place of ``open_devices`` (your own source, a fake).
         clock: seconds from a fixed, unknown point.
 
     Raises:
-        ValueError: ``interval`` not above 0.
+        TypeError: ``interval`` is no number.
+        ValueError: ``interval`` out of range.
 
     Example:
         >>> GPUMonitorCallback(interval=0.5).sampler is None     # nothing is opened before training begins
@@ -60,10 +62,7 @@ class GPUMonitorCallback(TrainerCallback):
         open_with: Callable[[], OpenDevices] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not interval > 0:
-            raise ValueError(
-                f"interval={interval}; allowed are seconds above 0, e.g. GPUMonitorCallback(interval=1.0)."
-            )
+        check_interval(interval)
         self.sampler: Sampler | None = None
         self._interval = interval
         self._host = host

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from hf_trainplus.callbacks._files import write_json
+from hf_trainplus.callbacks._guarded import GuardedCallback
 from hf_trainplus.callbacks._leak_watch import LeakOptions, LeakWatch
 from hf_trainplus.callbacks._loader_tap import listen, stop_listening
 from hf_trainplus.monitor.leaks import Grown, LeakVerdict, MemoryPoint
 
 
-class MemoryLeakCallback(TrainerCallback):
+class MemoryLeakCallback(GuardedCallback):
     """Watch host and device memory at equal points of the cycle and say when, and what, leaks.
 
     Works with any Trainer, on every rank by itself. A point is taken every ``every_steps`` steps, and after every

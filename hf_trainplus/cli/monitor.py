@@ -15,7 +15,7 @@ from rich.live import Live
 
 from hf_trainplus.cli._device_table import live_view
 from hf_trainplus.monitor.devices import Host, OpenDevices, open_devices
-from hf_trainplus.monitor.sampler import Sampler, device_facts
+from hf_trainplus.monitor.sampler import Sampler, check_interval, device_facts
 
 
 def register(app: typer.Typer) -> None:
@@ -33,15 +33,16 @@ Example: trainplus monitor --pid 12345 --interval 2 --json > devices.jsonl
 
 
 def monitor(
-    interval: Annotated[float, typer.Option(help="Seconds between samples, above 0.")] = 1.0,
+    interval: Annotated[float, typer.Option(help="Seconds between samples, above 0 and at most a day.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line a sample instead of a table.")] = False,
     pid: Annotated[int | None, typer.Option(help="A running job: its masks, its memory, until it ends.")] = None,
     count: Annotated[int | None, typer.Option(help="Samples to take; without it until Ctrl-C.")] = None,
 ) -> None:
     """Sample until told to stop; exit code 2 for wrong use."""
-    if not interval > 0 or (count is not None and count < 1):
-        raise typer.BadParameter(f"interval={interval}, count={count}; allowed are seconds above 0 and a count of 1+.")
+    if count is not None and count < 1:
+        raise typer.BadParameter(f"count={count}; allowed is 1 or more.")
     try:
+        check_interval(interval)
         opened = open_devices(environment=_environment(pid), pid=pid)
         host = Host(pid=pid)
     except ValueError as error:

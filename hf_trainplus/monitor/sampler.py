@@ -14,6 +14,26 @@ from hf_trainplus.monitor.time_weighted import PhaseStatistics
 
 # counters: what is told is their growth, and their rate where that is what people read
 _COUNTERS = ("energy_joules", "nvlink_tx_gib", "nvlink_rx_gib", "ecc_uncorrected_errors")
+_LONGEST_INTERVAL = 86400.0
+
+
+def check_interval(interval: float) -> None:
+    """Refuse seconds between samples at which no sampler could run.
+
+    Raises:
+        TypeError: no number.
+        ValueError: not above 0, or longer than a day.
+
+    Example:
+        >>> check_interval(float("inf"))
+        Traceback (most recent call last):
+        ValueError: interval=inf; allowed are seconds above 0 and at most 86400, a day, e.g. interval=1.0.
+    """
+    allowed = f"allowed are seconds above 0 and at most {_LONGEST_INTERVAL:.0f}, a day, e.g. interval=1.0."
+    if not isinstance(interval, (int, float)):
+        raise TypeError(f"interval={interval!r} is no number; {allowed}")
+    if not 0 < interval <= _LONGEST_INTERVAL:
+        raise ValueError(f"interval={interval}; {allowed}")
 
 
 @dataclass(frozen=True)
@@ -45,14 +65,15 @@ class Sampler:
     Args:
         opened: the devices.
         host: the machine, or None to leave it out.
-        interval: seconds between samples, > 0.
+        interval: seconds between samples, above 0 and at most a day.
         timeline: which phase the run is in.
         alive: asked before each sample; False ends the thread.
         training: the devices are known to be trained on, so that a use that was never above 0 is not believed.
         clock: seconds from a fixed, unknown point.
 
     Raises:
-        ValueError: ``interval`` not above 0.
+        TypeError: ``interval`` is no number.
+        ValueError: ``interval`` out of range.
 
     Example:
         >>> sampler = Sampler(OpenDevices(), None, interval=1.0)
@@ -73,8 +94,7 @@ class Sampler:
         training: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not interval > 0:
-            raise ValueError(f"interval={interval}; allowed are seconds above 0, e.g. interval=1.0.")
+        check_interval(interval)
         self._opened = opened
         self._host = host
         self._interval = interval

@@ -233,6 +233,10 @@ def test_a_signal_that_kills_the_process_is_not_held_up(tmp_path):
 def test_wrong_use():
     with pytest.raises(ValueError, match="interval=0"):
         GPUMonitorCallback(0)
+    with pytest.raises(ValueError, match="interval=inf"):
+        GPUMonitorCallback(float("inf"))
+    with pytest.raises(TypeError, match="interval='fast' is no number"):
+        GPUMonitorCallback("fast")
 
 
 def test_one_callback_one_trainer(tmp_path):

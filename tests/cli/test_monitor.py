@@ -110,6 +110,8 @@ def test_the_schedule_is_absolute():
     ("arguments", "message"),
     [
         (("--interval", "0"), "interval=0.0"),
+        (("--interval", "inf"), "interval=inf"),
+        (("--interval", "nan"), "interval=nan"),
         (("--count", "0"), "count=0"),
         (("--pid", "4194305"), "no such"),
     ],

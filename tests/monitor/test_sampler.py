@@ -198,9 +198,20 @@ def test_a_device_that_breaks_the_rules_ends_sampling_with_a_word_and_nothing_el
     assert sampler.drain_notices() == []
 
 
-def test_an_interval_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="interval=0"):
-        Sampler(opened(), None, interval=0)
+@pytest.mark.parametrize("interval", [0, -1.0, float("nan"), float("inf"), 86401])
+def test_an_interval_at_which_nothing_can_run_is_refused(interval):
+    with pytest.raises(ValueError, match=f"interval={interval}; allowed are seconds above 0 and at most 86400"):
+        Sampler(opened(), None, interval=interval)
+
+
+def test_an_interval_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match="interval='1' is no number; allowed are seconds"):
+        Sampler(opened(), None, interval="1")
+
+
+def test_a_value_that_is_no_number_is_missing():
+    sampler, _ = hand_sampler(FakeDevice(0, **busy(power_watts=float("nan"), temperature_celsius=float("inf"))))
+    assert set(sampler.sample()) == {"gpu0/utilization_percent", "gpu0/memory_used_gib"}
 
 
 def test_only_the_driven_devices_are_read_when_several_processes_share_a_machine():

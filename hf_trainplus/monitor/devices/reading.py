@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, Protocol
 
@@ -84,7 +85,7 @@ class DeviceReading:
     ecc_uncorrected_errors: float | None = None
 
     def numbers(self) -> dict[str, float]:
-        """Return what is present, name -> number.
+        """Return what is present, name -> number; what is no finite number is missing.
 
         Bytes become ``*_gib``; throttle reasons become ``throttled_percent``, ``power_throttled_percent`` and
         ``thermal_throttled_percent``, each 0 or 100.
@@ -92,7 +93,7 @@ class DeviceReading:
         found: dict[str, float] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None:
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
                 continue
             if field.name == "throttle_reasons":
                 found |= _throttling(value)

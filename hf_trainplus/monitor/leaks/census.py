@@ -85,13 +85,21 @@ def take_census(tensor_type: type | None = None, objects: Iterable[object] | Non
     for one in gc.get_objects() if objects is None else objects:
         kind = type(one)
         if tensor_type is not None and issubclass(kind, tensor_type):
-            tensor: Any = one
-            what = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+            what, size = _describe(one)
             census.tensors[what] += 1
-            census.tensor_bytes[what] += tensor.element_size() * tensor.nelement()
+            census.tensor_bytes[what] += size
         else:
             census.types[kind.__qualname__] += 1
     return census
+
+
+def _describe(tensor: Any) -> tuple[str, int]:
+    """Return a tensor's name and bytes: without a shape where it has none yet (lazy modules) or has several (nested)."""
+    kind = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')}"
+    try:
+        return f"{kind} {tuple(tensor.shape)}", tensor.element_size() * tensor.nelement()
+    except RuntimeError:
+        return f"{kind} {type(tensor).__name__} without a shape", 0
 
 
 def grown_sites(before: tracemalloc.Snapshot, now: tracemalloc.Snapshot, *, top: int = 5) -> list[Grown]:

@@ -31,6 +31,19 @@ def test_tensors_are_named_by_device_type_and_shape():
     assert len(kept) == 31
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_a_shape_are_counted_all_the_same():
+    before = take_census(torch.Tensor)
+    lazy = torch.nn.LazyLinear(3)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    grown = take_census(torch.Tensor).grown_since(before)
+    found = {one.what: (one.count, one.bytes) for one in grown}
+    assert found["cpu float32 UninitializedParameter without a shape"] == (2, 0.0)
+    assert found["cpu float32 Tensor without a shape"] == (1, 0.0)
+    assert lazy.weight is not None
+    assert nested.is_nested
+
+
 def test_other_objects_are_named_by_type():
     before = take_census()
     kept = [Kept() for _ in range(500)]
