@@ -94,7 +94,7 @@ def take_census(tensor_type: type | None = None, objects: Iterable[object] | Non
 
 
 def _describe(tensor: Any) -> tuple[str, int]:
-    """Return a tensor's name and bytes: without a shape where it has none yet (lazy modules) or has several (nested)."""
+    """Return a tensor's name and bytes; those of lazy modules have no shape yet, nested ones have several."""
     kind = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')}"
     try:
         return f"{kind} {tuple(tensor.shape)}", tensor.element_size() * tensor.nelement()
