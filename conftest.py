@@ -1,7 +1,10 @@
 """Settings of the whole test session, doctests included."""
 
+import gc
 import os
 from pathlib import Path
+
+import pytest
 
 # DeepSpeed, where it is installed, prints a line on the way to this choice, which no doctest expects
 if not Path("/dev/nvidia0").exists():
@@ -10,3 +13,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # scripts that tests and people start: importing them as modules would show nothing, and some change global settings
 collect_ignore_glob = ["tests/support/*", "tests/benchmarks/*"]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what the imports made out of every later garbage collection: accelerate asks for one a training."""
+    gc.collect()
+    gc.freeze()

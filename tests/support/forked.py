@@ -1,5 +1,6 @@
 """Run something in a child that is forked from a parent which has imported everything and started no thread."""
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ def in_child(run, name, seconds=None):
     """
     result, log = Path(f"{name}.json"), Path(f"{name}.log")
     result.unlink(missing_ok=True)
+    gc.freeze()  # a child's collections need not walk through, and so copy, what the parent has imported
     pid = os.fork()
     if pid == 0:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
