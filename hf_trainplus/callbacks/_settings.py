@@ -17,8 +17,13 @@ def settings_of(args: TrainingArguments) -> dict[str, float | None]:
         "eval_steps": _steps(args.eval_strategy, args.eval_steps),
         "save_steps": _steps(args.save_strategy, args.save_steps),
         # the processes of a machine share its cores
-        "cpus_per_process": max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1),
+        "cpus_per_process": max(_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1),
     }
+
+
+def _cpus() -> int:
+    # a container or a batch system gives a job fewer cores than the machine has
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _steps(strategy: object, steps: float | None) -> float | None:

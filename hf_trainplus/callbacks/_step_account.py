@@ -63,6 +63,11 @@ class StepAccount:
         self._flops_at_start = self._flops_at_log = float(state.total_flos)
 
     @property
+    def world_size(self) -> int:
+        """Ranks of the run, whether or not they exchange rows."""
+        return int(self._args.world_size)
+
+    @property
     def report(self) -> StepReport | None:
         """All intervals so far, None before the first."""
         if self._rows is None:

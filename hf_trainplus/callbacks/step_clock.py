@@ -163,6 +163,7 @@ class StepClockCallback(TrainerCallback):
             "seconds": {part: times.seconds[part] if part in self.measured_parts else None for part in PARTS},
             "total_seconds": times.total_seconds,
             "steps": times.steps,
+            "world_size": None if self._account is None else self._account.world_size,
             "attached": self.attached,
             "settings": self._settings,
             "device_idle_share": None if self.timer is None else self.timer.idle_share,

@@ -1,11 +1,13 @@
 import json
 import logging
+import os
 import time
 
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
+from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks.diagnosis import DiagnosisCallback
 from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback
 from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
@@ -57,12 +59,14 @@ def make(folder, callback, clock, *extra, seconds=0.0, **options):
     return trainer
 
 
-RULES = [DataBoundRule(share=0.4), EvaluationBoundRule(share=0.9)]
+RULES = [DataBoundRule(share=0.3), EvaluationBoundRule(share=0.9)]
+# 16 rows of 20 ms: on a busy machine too the wait stays far above the model's own time
+SLOW = {"seconds": 0.02, "per_device_train_batch_size": 16, "max_steps": 7}
 
 
 def test_a_dataset_that_sleeps_20_ms_a_row_is_told_once_with_what_to_do(tmp_path, warned):
     clock = StepClockCallback()
-    make(tmp_path, DiagnosisCallback(clock, rules=RULES, at_step=6), clock, seconds=0.02).train()
+    make(tmp_path, DiagnosisCallback(clock, rules=RULES, at_step=6), clock, **SLOW).train()
     assert len(warned) == 1
     assert warned[0].startswith("diagnosis at step 6:\ndata_bound: ")
     assert "% of each step waits for data. Next: dataloader_num_workers 0 -> " in warned[0]
@@ -83,8 +87,8 @@ def test_a_healthy_run_is_silent(tmp_path, warned):
 
 def test_the_first_evaluation_is_a_decision_point(tmp_path, warned):
     clock = StepClockCallback()
-    options = {"eval_strategy": "steps", "eval_steps": 6}
-    make(tmp_path, DiagnosisCallback(clock, rules=RULES), clock, seconds=0.02, **options).train()
+    options = {"eval_strategy": "steps", "eval_steps": 6, **SLOW}
+    make(tmp_path, DiagnosisCallback(clock, rules=RULES), clock, **options).train()
     assert warned[0].startswith("diagnosis at step 6:")
 
 
@@ -111,3 +115,11 @@ def test_without_other_callbacks_the_history_alone_is_judged(tmp_path):
 def test_wrong_use():
     with pytest.raises(ValueError, match="at_step=0"):
         DiagnosisCallback(at_step=0)
+
+
+def test_the_cores_that_a_job_was_given_count_not_those_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    assert settings_of(TrainingArguments(**tiny.quiet(tmp_path)))["cpus_per_process"] == 6
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert settings_of(TrainingArguments(**tiny.quiet(tmp_path)))["cpus_per_process"] == 1

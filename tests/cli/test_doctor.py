@@ -12,7 +12,7 @@ from hf_trainplus.cli import doctor as command
 from tests.support.fake_nvml import FakeGpu, FakeNvml
 
 CLOCK = {
-    "seconds": {"data_wait": 41.0, "forward_backward": 50.0, "optimizer": 4.0, "evaluation": 5.0, "callbacks": None},
+    "seconds": {"data_wait": 41.0, "forward_backward": 55.0, "optimizer": 4.0, "evaluation": 0.0, "callbacks": None},
     "total_seconds": 100.0,
     "steps": 200,
     "device_idle_share": None,

@@ -21,8 +21,8 @@ def diagnose(evidence: Evidence, rules: Iterable[DiagnosisRule] | None = None) -
         One verdict a rule, in the rules' order.
 
     Example:
-        >>> {verdict.outcome for verdict in diagnose(Evidence())} <= {"unknown", "clear"}
-        True
+        >>> {verdict.outcome for verdict in diagnose(Evidence())}
+        {'unknown'}
     """
     return [rule.check(evidence) for rule in ([make() for make in RULES] if rules is None else rules)]
 

@@ -98,7 +98,7 @@ class Evidence:
         step_seconds: training time a step.
         shares: part of ``StepClock`` -> share of wall-clock time, 0 to 1; an absent part was not measured.
         spreads: name -> spread over ranks, in seconds over ``steps`` (parts, ``own`` work, ``total``).
-        world_size: ranks.
+        world_size: ranks; None where no record tells.
         device_idle_share: how often the device had nothing queued when the host had just queued a pass, 0 to 1.
         communication_share: share of the time that gradient reduction is waited for, where a hook measures it.
         devices: the devices.
@@ -116,7 +116,7 @@ class Evidence:
     step_seconds: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     spreads: Mapping[str, Spread] = field(default_factory=dict)
-    world_size: int = 1
+    world_size: int | None = None
     device_idle_share: float | None = None
     communication_share: float | None = None
     devices: tuple[DeviceEvidence, ...] = ()
@@ -132,6 +132,16 @@ class Evidence:
     def timed(self, least_steps: int) -> bool:
         """Tell whether at least so many steps were timed."""
         return self.steps is not None and self.steps >= least_steps and bool(self.shares)
+
+    def of_a_step(self, share: float) -> float:
+        """Turn a share of wall-clock time into one of the time that steps take: without evaluation and saving.
+
+        Example:
+            >>> Evidence(shares={"evaluation": 0.5, "data_wait": 0.2}).of_a_step(0.2)
+            0.4
+        """
+        training = 1.0 - self.shares.get("evaluation", 0.0) - self.shares.get("saving", 0.0)
+        return share / training if training > 0 else 0.0
 
     @property
     def utilization_percent(self) -> float | None:

@@ -56,18 +56,21 @@ def _times(summary: Mapping[str, Any] | None) -> dict[str, Any]:
     seconds, total = summary["seconds"], summary["total_seconds"]
     aside = sum(seconds.get(part) or 0.0 for part in ("evaluation", "saving"))
     ranks = summary.get("ranks") or {}
+    world_size = summary.get("world_size", ranks.get("world_size"))
+    # a rank that did not exchange rows knows nothing about the others
+    spreads = ranks.get("spreads") or {} if ranks.get("world_size") == world_size else {}
     found: dict[str, Any] = {
         "steps": int(summary["steps"]),
         "step_seconds": (total - aside) / summary["steps"],
         "shares": {part: value / total for part, value in seconds.items() if value is not None and total > 0},
         "device_idle_share": summary.get("device_idle_share"),
-        "world_size": int(ranks.get("world_size", 1)),
-        "spreads": {name: Spread(**values) for name, values in (ranks.get("spreads") or {}).items()},
+        "world_size": world_size,
+        "spreads": {name: Spread(**values) for name, values in spreads.items()},
     }
     communication, whole = found["spreads"].get("communication"), found["spreads"].get("total")
     if communication is not None and whole is not None and whole.mean > 0:
         found["communication_share"] = communication.mean / whole.mean
-    if found["world_size"] > 1:
+    if ranks.get("world_size", 1) > 1:
         # of several ranks the mean tells more than this rank alone
         found["shares"] = dict(ranks["shares"])
     return found

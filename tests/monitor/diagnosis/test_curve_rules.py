@@ -104,6 +104,18 @@ def test_without_intervals_a_row_of_worse_evaluations_is_asked_for():
     assert OverfittingRule().check(twice).outcome == "clear"
 
 
+@pytest.mark.parametrize("ends", ["one is missing", "one is infinite"])
+def test_an_interval_with_one_end_is_none(ends):
+    evidence = replace(healthy(), **evaluations([2.0, 1.2, 1.3, 1.4, 1.5], 0.05))
+    high = evidence.eval_loss_ci_high
+    values = high.values.copy()
+    values[2] = np.inf
+    broken = Series.of(high.steps, values) if ends == "one is infinite" else Series.of(high.steps[1:], high.values[1:])
+    verdict = OverfittingRule().check(replace(evidence, eval_loss_ci_high=broken))
+    assert verdict.outcome == "found"
+    assert "no interval is logged" in verdict.message
+
+
 def test_evaluation_and_training_rising_together_is_divergence_not_overfitting():
     values = np.concatenate([falling(n=50), np.linspace(1.5, 4.0, 50)])
     evidence = Evidence(train_loss=Series.of(STEPS, values), **evaluations([2.0, 1.8, 1.6, 1.5, 1.4, 2, 3, 4], 0.05))

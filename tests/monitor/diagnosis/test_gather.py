@@ -53,6 +53,16 @@ def test_several_ranks_tell_their_mean_and_their_spread():
     assert evidence.spreads["data_wait"].largest_rank == 1
 
 
+def test_a_rank_that_kept_to_itself_tells_nothing_about_the_others():
+    alone = {"minimum": 1.0, "mean": 1.0, "maximum": 1.0, "largest_rank": 0}
+    ranks = {"world_size": 1, "shares": {}, "spreads": {"own": alone, "total": alone}}
+    for summary in ({**STEP_CLOCK, "world_size": 2, "ranks": ranks}, {**STEP_CLOCK, "world_size": 2}):
+        evidence = gather_evidence(step_clock=summary)
+        assert (evidence.world_size, evidence.spreads) == (2, {})
+        outcomes = {verdict.rule: verdict.outcome for verdict in diagnose(evidence)}
+        assert (outcomes["straggler"], outcomes["communication_bound"]) == ("unknown", "unknown")
+
+
 def test_a_measured_reduction_becomes_a_share():
     even = {"minimum": 1.0, "mean": 2.0, "maximum": 3.0, "largest_rank": 0}
     spreads = {"communication": even, "total": {**even, "mean": 8.0}}
@@ -93,13 +103,13 @@ def test_named_evaluation_sets_tell_the_first_ones_loss():
 def test_nothing_known_gives_no_finding():
     verdicts = diagnose(gather_evidence())
     assert tell(verdicts) == ""
-    assert {verdict.outcome for verdict in verdicts} == {"unknown", "clear"}
+    assert {verdict.outcome for verdict in verdicts} == {"unknown"}
 
 
 def test_findings_are_told_problems_first_with_the_next_step():
     verdicts = diagnose(gather_evidence(step_clock=STEP_CLOCK, devices=DEVICES))
     text = tell(verdicts)
-    assert "data_bound: 40 % of each step waits for data. Next: dataloader_num_workers 2 -> 5." in text
+    assert "data_bound: 50 % of each step waits for data. Next: dataloader_num_workers 2 -> 5." in text
     note, problem = Verdict("a", "found", "A.", severity="note"), Verdict("b", "found", "B.", "do it.")
     assert tell([note, problem, Verdict("c", "clear", "C.")]) == "b: B. Next: do it.\na: A."
 

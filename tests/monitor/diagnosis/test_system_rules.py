@@ -87,14 +87,14 @@ def test_a_healthy_run_is_silent(rule, healthy):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_without_evidence_a_rule_says_unknown(rule):
-    verdict = rule().check(Evidence(world_size=2))
+    verdict = rule().check(Evidence())
     assert verdict.outcome == "unknown"
     assert verdict.message
     assert verdict.next_step == ""
 
 
 FAULTS = [
-    (DataBoundRule, replace(HEALTHY, shares=shares(data_wait=0.41)), "41 % of each step waits for data", "workers 2 -> 5"),
+    (DataBoundRule, replace(HEALTHY, shares=shares(data_wait=0.41, evaluation=0.0, saving=0.0)), "41 % of each step waits for data", "workers 2 -> 5"),
     (ComputeBoundRule, replace(HEALTHY, shares=shares(forward_backward=0.9), devices=device(utilization_percent=97.0)), "97 % busy", "bf16"),
     (ComputeBoundRule, replace(HEALTHY, shares=shares(forward_backward=0.9), devices=()), "97 % of the time is forward", "bf16"),
     (MemoryFullRule, replace(HEALTHY, allocator=None, devices=device(memory_used_gib=79.0)), "99 % of a device", "size 16 -> 8"),
@@ -109,7 +109,7 @@ FAULTS = [
     (ThrottlingRule, replace(HEALTHY, devices=device(power_throttled_percent=80.0)), "power limit in 80 %", "nvidia-smi"),
     (HostBoundRule, replace(HEALTHY, device_idle_share=0.9), "nothing to do at 90 %", "torch_compile"),
     (HostBoundRule, replace(HEALTHY, device_idle_share=None, shares=shares(forward_backward=0.9), devices=device(utilization_percent=20.0)), "20 % busy", "torch_compile"),
-    (StragglerRule, replace(RANKS, spreads={**RANKS.spreads, "own": Spread(10.0, 12.5, 20.0, 3)}), "rank 3 works 20 % of a step longer", "clocks"),
+    (StragglerRule, replace(RANKS, spreads={**RANKS.spreads, "own": Spread(10.0, 12.5, 20.0, 3)}), "rank 3 works 22 % of a step longer", "clocks"),
     (CommunicationBoundRule, replace(RANKS, communication_share=0.4), "40 % of the time is spent on exchanging", "ddp_comm_hook"),
     (CommunicationBoundRule, replace(RANKS, communication_share=None, shares=shares(rank_sync=0.3)), "30 % of the time", "ddp_comm_hook"),
 ]  # fmt: skip
@@ -133,8 +133,25 @@ def test_every_system_rule_has_a_fault():
 
 def test_data_wait_names_the_rank():
     spreads = {**RANKS.spreads, "data_wait": Spread(0.5, 6.0, 20.5, 3)}
-    verdict = DataBoundRule().check(replace(RANKS, spreads=spreads))
+    verdict = DataBoundRule().check(replace(RANKS, spreads=spreads, shares=shares(evaluation=0.0, saving=0.0)))
     assert verdict.message == "41 % of each step waits for data on rank 3."
+
+
+@pytest.mark.parametrize("aside", ["evaluation", "saving"])
+def test_a_step_that_waits_is_found_beside_a_long_evaluation(aside):
+    # a fifth of the time are steps, and each waits half of its time
+    mostly_aside = {**dict.fromkeys(PARTS, 0.0), aside: 0.8, "data_wait": 0.1, "forward_backward": 0.1}
+    verdict = DataBoundRule().check(replace(HEALTHY, shares=mostly_aside))
+    assert verdict.outcome == "found"
+    assert verdict.message == "50 % of each step waits for data."
+    spreads = {**RANKS.spreads, "own": Spread(1.0, 1.5, 3.0, 3)}
+    assert StragglerRule().check(replace(RANKS, spreads=spreads, shares=mostly_aside)).outcome == "found"
+
+
+def test_a_straggler_is_unknown_where_the_number_of_ranks_is():
+    for rule in (StragglerRule, CommunicationBoundRule):
+        assert rule().check(replace(HEALTHY, world_size=None)).outcome == "unknown"
+        assert rule().check(replace(HEALTHY, world_size=1)).message == "there is one rank."
 
 
 @pytest.mark.parametrize(
@@ -150,7 +167,8 @@ def test_data_wait_names_the_rank():
 )
 def test_the_number_of_workers_follows_from_the_share(workers, cpus, share, advice):
     settings = Settings(dataloader_num_workers=workers, cpus_per_process=cpus)
-    verdict = DataBoundRule().check(replace(HEALTHY, shares=shares(data_wait=share), settings=settings))
+    waiting = shares(data_wait=share, evaluation=0.0, saving=0.0)
+    verdict = DataBoundRule().check(replace(HEALTHY, shares=waiting, settings=settings))
     assert verdict.next_step.startswith(advice)
 
 
@@ -202,6 +220,7 @@ def test_too_few_steps_are_unknown():
 
 def test_thresholds_are_arguments():
     evidence = replace(HEALTHY, shares=shares(data_wait=0.1, evaluation=0.2))
+    assert DataBoundRule().check(evidence).outcome == "clear"
     assert DataBoundRule(share=0.05).check(evidence).outcome == "found"
     assert EvaluationBoundRule(share=0.1).check(evidence).outcome == "found"
     assert EvaluationBoundRule().check(evidence).outcome == "clear"

@@ -43,7 +43,7 @@ class CommunicationBoundRule(DiagnosisRule):
             return self.verdict(False, message, evidence={"communication_share": share})
         if own is None or total is None:
             return self.unknown("ranks wait for each other, and own work was not timed apart on each.")
-        unequal = (own.maximum - own.minimum) / total.mean >= self.imbalance
+        unequal = evidence.of_a_step((own.maximum - own.minimum) / total.mean) >= self.imbalance
         return self.verdict(
             not unequal,
             message,

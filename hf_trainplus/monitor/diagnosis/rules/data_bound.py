@@ -13,14 +13,16 @@ _MARGIN = 1.25
 
 
 class DataBoundRule(DiagnosisRule):
-    """Found when the slowest rank waits for data more than ``share`` of its time.
+    """Found when the slowest rank waits for data more than ``share`` of the time that steps take.
+
+    Evaluation and saving do not count: however long they are, a step that waits could be shorter.
 
     A device that is busy nearly all the time is not held up, whatever the host waits for: above ``busy_percent`` the
     rule is clear. The number of workers that it names follows from the measured share: with w workers and a share s
     spent waiting, a batch takes w / (1 - s) workers (without workers s / (1 - s)), and a quarter more for unequal rows.
 
     Args:
-        share: of wall-clock time, 0 to 1.
+        share: of wall-clock time without evaluation and saving, 0 to 1.
         least_steps: steps below which the answer is unknown.
         busy_percent: use of the devices above which the loader keeps up.
     """
@@ -36,9 +38,10 @@ class DataBoundRule(DiagnosisRule):
         """Judge the wait for data."""
         if not evidence.timed(self.least_steps) or "data_wait" not in evidence.shares:
             return self.unknown("the wait for data was not timed over enough steps.")
-        share, rank = _largest(evidence)
+        waited, rank = _largest(evidence)
+        share = evidence.of_a_step(waited)
         use = evidence.utilization_percent
-        where = f" on rank {rank}" if evidence.world_size > 1 else ""
+        where = f" on rank {rank}" if (evidence.world_size or 1) > 1 else ""
         message = f"{100 * share:.0f} % of each step waits for data{where}."
         found = share >= self.share and not (use is not None and use >= self.busy_percent)
         figures = {"data_wait_share": share, "rank": float(rank)}

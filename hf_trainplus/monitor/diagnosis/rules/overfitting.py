@@ -60,12 +60,15 @@ class OverfittingRule(DiagnosisRule):
         )
 
     def _standard_errors(self, evidence: Evidence, losses: Series) -> np.ndarray | None:
-        low, high = evidence.eval_loss_ci_low, evidence.eval_loss_ci_high
-        widths = dict(zip(low.steps.tolist(), (high.values - low.values).tolist(), strict=True))
-        if any(step not in widths for step in losses.steps.tolist()):
+        low, high = (
+            dict(zip(end.finite().steps.tolist(), end.finite().values.tolist(), strict=True))
+            for end in (evidence.eval_loss_ci_low, evidence.eval_loss_ci_high)
+        )
+        steps = losses.steps.tolist()
+        if any(step not in low or step not in high for step in steps):
             return None
         reach = NormalDist().inv_cdf(0.5 + self.logged_confidence / 2)
-        return np.asarray([widths[step] for step in losses.steps.tolist()]) / (2 * reach)
+        return np.asarray([high[step] - low[step] for step in steps]) / (2 * reach)
 
     def _gap(self, evidence: Evidence, losses: Series, errors: np.ndarray | None) -> str:
         gap = float(losses.values[-1]) - _level(evidence.train_loss, losses.steps[-1])

@@ -29,10 +29,10 @@ class StragglerRule(DiagnosisRule):
         if world == 1:
             return self.verdict(False, "there is one rank.")
         own, total = evidence.spreads.get("own"), evidence.spreads.get("total")
-        if not evidence.timed(self.least_steps) or own is None or total is None or total.mean <= 0:
+        if world is None or not evidence.timed(self.least_steps) or own is None or total is None or total.mean <= 0:
             return self.unknown("the ranks' own work was not timed over enough steps.")
         others = (own.mean * world - own.maximum) / (world - 1)
-        excess = (own.maximum - others) / total.mean
+        excess = evidence.of_a_step((own.maximum - others) / total.mean)
         rank = own.largest_rank
         message = f"rank {rank} works {100 * excess:.0f} % of a step longer than the others, who wait for it."
         data = evidence.spreads.get("data_wait")
