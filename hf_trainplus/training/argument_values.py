@@ -12,6 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from hf_trainplus.budget.stops import parse_deadline
+from hf_trainplus.training.field_ranges import read_columns, read_number, read_ranges
 
 if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
@@ -25,6 +26,8 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
     Raises:
         ValueError: a value is not one of the allowed ones.
     """
+    for name, number in read_ranges(vars(args)).items():
+        setattr(args, name, number)
     one_of(args, "eval_predictions", ("argmax", "logits"), optional=True)
     one_of(args, "eval_mode", ("full", "subset", "race"))
     one_of(args, "eval_subset_strategy", ("stratified", "random", "diversity", "difficulty"))
@@ -35,7 +38,14 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
             f"eval_time_share={args.eval_time_share!r} with eval_schedule={args.eval_schedule!r}; only the adaptive "
             "schedule moves evaluations: set eval_schedule='adaptive'."
         )
+    if args.eval_schedule == "adaptive" and args.eval_min_steps > args.eval_max_steps:
+        raise ValueError(
+            f"eval_min_steps={args.eval_min_steps} with eval_max_steps={args.eval_max_steps}; allowed are intervals "
+            f"with eval_min_steps <= eval_max_steps, e.g. eval_min_steps={args.eval_max_steps}."
+        )
     args.gpu_monitor = read_interval("gpu_monitor", args.gpu_monitor)
+    args.budget = read_budget(args.budget)
+    args.stop_signals = read_signals(args.stop_signals)
     args.deadline = read_deadline(args.deadline)
     # upstream's field is text, so that `--resume_from_checkpoint True` of a command line means a folder named True
     if args.resume_from_checkpoint in ("True", "true") and not os.path.isdir(args.resume_from_checkpoint):
@@ -44,24 +54,11 @@ def read_plus_fields(args: PlusTrainingArguments) -> None:
     one_of(args, "plan_on_resume", ("keep", "replace"))
     args.plan = read_plan_value(args.plan)
     one_of(args, "ddp_comm_hook", ("fp16", "bf16", "power_sgd"), optional=True)
-    if not 0 < args.eval_confidence < 1:
-        raise ValueError(
-            f"eval_confidence={args.eval_confidence!r}; allowed are numbers between 0 and 1, e.g. eval_confidence=0.95."
-        )
-    if not args.eval_tolerance >= 0:
-        raise ValueError(
-            f"eval_tolerance={args.eval_tolerance!r}; allowed are numbers >= 0, in standard errors of the full-set "
-            "metric, e.g. eval_tolerance=0.25; 0 keeps the stock decision."
-        )
-    args.eval_group_columns = read_names(args.eval_group_columns)
+    args.eval_group_columns = read_columns("eval_group_columns", args.eval_group_columns)  # type: ignore[assignment]
     args.eval_tokens_per_batch = read_tokens_per_batch(args.eval_tokens_per_batch)
     args.eval_cache = read_cache(args.eval_cache)
     args.eval_subset_size = read_size("eval_subset_size", args.eval_subset_size)
     args.generation_eval_size = read_size("generation_eval_size", args.generation_eval_size)
-    for name in ("generation_eval_steps", "generation_max_new_tokens"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value!r}; allowed are whole numbers >= 1 and None, e.g. {name}=100.")
     if args.eval_mode == "subset" and args.eval_subset_size is None:
         raise ValueError(
             "eval_mode='subset' needs a size and eval_subset_size=None was given; allowed are a number of rows or a "
@@ -91,16 +88,13 @@ def read_tokens_per_batch(value: Any) -> Any:
         return None
     if value == "auto":
         return value
-    try:
-        tokens = int(value)
-    except (TypeError, ValueError):
-        tokens = 0
-    if tokens < 1 or str(tokens) != str(value):
+    tokens = read_number(value)
+    if tokens is None or tokens < 1 or tokens != int(tokens):
         raise ValueError(
             f"eval_tokens_per_batch={value!r}; allowed are 'auto', a whole number of padded tokens >= 1, or None, "
             "e.g. eval_tokens_per_batch=16384."
         )
-    return tokens
+    return int(tokens)
 
 
 def read_cache(value: Any) -> Any:
@@ -151,12 +145,12 @@ def read_size(name: str, value: Any) -> int | float | None:
         >>> read_size("eval_subset_size", 512.0), read_size("eval_subset_size", 0.1)
         (512, 0.1)
     """
-    if value is None:
+    if value is None or str(value).lower() == "none":
         return None
-    number = float(value)
-    if 0 < number < 1:
+    number = read_number(value)
+    if number is not None and 0 < number < 1:
         return number
-    if number >= 1 and number == int(number):
+    if number is not None and number >= 1 and number == int(number):
         return int(number)
     raise ValueError(
         f"{name}={value!r}; allowed are a whole number of rows >= 1 or a fraction between 0 and 1, e.g. {name}=512."
@@ -172,11 +166,8 @@ def read_interval(name: str, value: Any) -> Any:
     """
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false", "none"):
         return value is True or str(value).lower() == "true"
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
+    seconds = read_number(value)
+    if seconds is None or seconds <= 0:
         raise ValueError(f"{name}={value!r}; allowed are true, false or seconds above 0, e.g. {name}=1.0.")
     return seconds
 
@@ -196,16 +187,42 @@ def read_deadline(value: Any) -> str | None:
     return str(value)
 
 
-def read_names(value: Any) -> Any:
-    """Return a list of column names from a list or from text with commas; None stays None.
+def read_budget(value: Any) -> Any:
+    """Return a budget as it was given, once it is known to parse; ``none`` becomes None.
 
     Example:
-        >>> read_names("topic, source"), read_names(None)
-        (['topic', 'source'], None)
+        >>> read_budget("gpu_hours=8"), read_budget("none")
+        ('gpu_hours=8', None)
     """
-    if value is None or isinstance(value, (list, tuple)):
-        return None if value is None else list(value)
-    return [name.strip() for name in str(value).split(",") if name.strip()]
+    if value is None or str(value).lower() == "none":
+        return None
+    from hf_trainplus.budget.budget import Budget
+
+    if not Budget.parse(value):
+        raise ValueError(
+            f"budget={value!r} sets no limit; allowed are limits as text or as a mapping, and None, e.g. "
+            "budget='gpu_hours=8,wall_clock=2h'."
+        )
+    return value
+
+
+def read_signals(value: Any) -> Any:
+    """Return names of signals as they were given, once they are known to be signals; ``none`` becomes None.
+
+    Example:
+        >>> read_signals("SIGTERM,SIGUSR1"), read_signals("none")
+        ('SIGTERM,SIGUSR1', None)
+    """
+    if value is None or str(value).lower() == "none":
+        return None
+    from hf_trainplus.budget.signals import parse_signals
+
+    if not isinstance(value, (str, list, tuple)) or not parse_signals(value):
+        raise ValueError(
+            f"stop_signals={value!r} names no signal; allowed are names with commas and None, e.g. "
+            "stop_signals='SIGTERM,SIGUSR1'."
+        )
+    return value
 
 
 def refuse_wrong_base_order(cls: type, plus: type, stock: type) -> None:
