@@ -68,12 +68,24 @@ class LoaderClock:
     Args:
         clock: the clock to move.
         attached: whether the fetch stands inside a phase of its own, so that what lies around it can be named.
+
+    ``around`` is what a phase around fetches is, apart from the fetches themselves and what lies between them.
     """
 
     def __init__(self, clock: StepClock, *, attached: bool) -> None:
         self._clock = clock
         self._attached = attached
         self._first = True
+        self._dispatched = False
+
+    @property
+    def around(self) -> str:
+        """The part of the time in which a batch is asked for and nothing is read."""
+        return "rank_sync" if self._dispatched else "data_wait"
+
+    def epoch_starts(self, *, dispatched: bool) -> None:
+        """Another loader begins; ``dispatched`` where one rank reads and the others wait for it."""
+        self._dispatched = dispatched
 
     def loader_starts(self) -> None:
         """Before an epoch, random states are synchronised over ranks: that waits for the slowest."""
@@ -81,11 +93,11 @@ class LoaderClock:
         self._clock.lap("rank_sync" if self._attached else "other")
 
     def fetch_starts(self) -> None:
-        """What came before the fetch is the last batch's copy, or, at an epoch's start, the workers' start."""
+        """What came before is the last batch's copy or dispatch, or, at an epoch's start, the workers' start."""
         if self._first:
             self._clock.lap("data_wait")
         elif self._attached:
-            self._clock.lap("host_to_device")
+            self._clock.lap("rank_sync" if self._dispatched else "host_to_device")
         else:
             self._clock.switch("other")
         self._first = False

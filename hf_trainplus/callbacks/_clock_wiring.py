@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from transformers import Trainer
 
 from hf_trainplus.callbacks._batch_counts import BatchCounts
-from hf_trainplus.callbacks._clock_events import ClockEvents
-from hf_trainplus.callbacks._loader_tap import LoaderListener, listen_to_iterator
+from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
+from hf_trainplus.callbacks._loader_tap import is_dispatched, listen, loader_of
 from hf_trainplus.callbacks._wiring import put_around
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.step_clock import StepClock
@@ -46,7 +46,7 @@ class ClockWiring:
         *,
         clock: StepClock,
         events: ClockEvents,
-        listener: LoaderListener,
+        listener: LoaderClock,
         counts: BatchCounts,
         owner: AttachedClock,
     ) -> None:
@@ -66,14 +66,16 @@ class ClockWiring:
         put_around(trainer.callback_handler, "call_event", self._call_event)
 
     def _get_batch_samples(self, original: Callable[..., Any], epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        listen_to_iterator(epoch_iterator, self._listener)
+        if (loader := loader_of(epoch_iterator)) is not None:
+            listen(loader, self._listener)
+            self._listener.epoch_starts(dispatched=is_dispatched(loader))
         with self._clock.phase("rank_sync"):
             return original(self._timed(epoch_iterator), *args, **kwargs)
 
     def _timed(self, iterator: Iterator[Any]) -> Iterator[Any]:
         main_input = getattr(self.trainer.model, "main_input_name", "input_ids")
         while True:
-            with self._clock.phase("data_wait"):
+            with self._clock.phase(self._listener.around):
                 try:
                     batch = next(iterator)
                 except StopIteration:

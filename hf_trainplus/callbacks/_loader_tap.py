@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from accelerate.data_loader import DataLoaderDispatcher
+
 _MARK = "_trainplus_listeners"
 
 
@@ -80,17 +82,25 @@ def listen(loader: Any, listener: LoaderListener) -> bool:
     return True
 
 
-def listen_to_iterator(iterator: Any, listener: LoaderListener) -> bool:
-    """Listen to the loader behind an epoch's iterator that has not begun.
+def loader_of(iterator: Any) -> Any | None:
+    """Return the loader behind an epoch's iterator that has not begun.
 
     The first epoch after a resume runs over another loader than the one that callbacks are shown.
 
     Returns:
-        False when the iterator is no generator of a loader, or has begun.
+        None when the iterator is no generator of a loader, or has begun.
     """
     if not inspect.isgenerator(iterator) or inspect.getgeneratorstate(iterator) != inspect.GEN_CREATED:
-        return False
-    return listen(inspect.getgeneratorlocals(iterator).get("self"), listener)
+        return None
+    return inspect.getgeneratorlocals(iterator).get("self")
+
+
+def is_dispatched(loader: Any) -> bool:
+    """Tell whether rank 0 alone reads the data and hands every rank its batches, as for streams it does by default.
+
+    There a batch is not there before the slowest rank has come for its own.
+    """
+    return isinstance(loader, DataLoaderDispatcher) and loader.state.num_processes > 1
 
 
 def stop_listening(loader: Any, listener: LoaderListener) -> None:

@@ -51,6 +51,27 @@ def test_a_rank_that_waits_for_data_is_named_and_the_others_wait_for_it(cases):
     assert case["seconds"]["rank_sync"] > 0.5 * slept
 
 
+def test_ranks_that_are_handed_their_batches_wait_for_the_reading_rank_and_not_for_data(cases):
+    case = cases["callback of a stream"]
+    slept = 6 * slow_rank.SECONDS
+    assert spread(case, "callbacks")["largest_rank"] == 0
+    assert spread(case, "data_wait")["maximum"] < slept / 3
+    assert spread(case, "rank_sync")["largest_rank"] == 1
+    assert spread(case, "rank_sync")["maximum"] > 0.5 * slept
+    assert spread(case, "own")["largest_rank"] == 0
+
+
+def test_a_slow_stream_is_the_reading_ranks_wait(cases):
+    case = cases["data of a stream"]
+    # rank 0 reads two rows for each of the six steps
+    slept = 12 * slow_rank.SECONDS
+    assert spread(case, "data_wait")["largest_rank"] == 0
+    assert spread(case, "data_wait")["maximum"] > slept
+    assert spread(case, "data_wait")["minimum"] < slept / 3
+    assert spread(case, "rank_sync")["largest_rank"] == 1
+    assert spread(case, "rank_sync")["maximum"] > 0.5 * slept
+
+
 def test_a_communication_hook_tells_how_long_backward_waits_for_gradients(cases):
     case = cases["reduction"]
     slept = 6 * slow_rank.SECONDS

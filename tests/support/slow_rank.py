@@ -1,4 +1,6 @@
-"""Two ranks of which rank 1 is slow in one way a case: prints one JSON line a case, as rank 0 sees it.
+"""Two ranks of which one is slow in one way a case: prints one JSON line a case, as rank 0 sees it.
+
+It is rank 1, but for the cases of a stream: there rank 0 reads for both, by Accelerate's default.
 
 As a script under torchrun, with a folder.
 """
@@ -30,6 +32,16 @@ class SlowRows(torch.utils.data.Dataset):
         return self.rows[index]
 
 
+class SlowStream(torch.utils.data.IterableDataset):
+    def __init__(self, rows, seconds):
+        self.rows, self.seconds = rows, seconds
+
+    def __iter__(self):
+        for row in self.rows:
+            time.sleep(self.seconds)
+            yield row
+
+
 class SlowCallback(TrainerCallback):
     def __init__(self, seconds):
         self.seconds = seconds
@@ -42,17 +54,20 @@ def run(case, folder):
     args = TrainingArguments(
         **tiny.quiet(folder, max_steps=6, per_device_train_batch_size=1, logging_steps=3, remove_unused_columns=False)
     )
-    slow = SECONDS if args.process_index == 1 else 0.0
+    kind, _, stream = case.partition(" of a ")
+    slow = SECONDS if args.process_index == (0 if stream else 1) else 0.0
     model = tiny.llama()
+    # rows of one length: batches of a stream are put together before they are handed out
+    rows = tiny.causal_rows(24, low=8, high=9)
     if case in ("forward", "reduction"):
         model.model.register_forward_pre_hook(lambda *_: time.sleep(slow))
     callback = StepClockCallback(measure_reduction=case == "reduction")
     trainer = Trainer(
         model,
         args,
-        train_dataset=SlowRows(tiny.causal_rows(24), slow if case == "data" else 0.0),
+        train_dataset=(SlowStream if stream else SlowRows)(rows, slow if kind == "data" else 0.0),
         data_collator=tiny.PaddingCollator(),
-        callbacks=[SlowCallback(slow)] if case == "callback" else [],
+        callbacks=[SlowCallback(slow)] if kind == "callback" else [],
     )
     callback.attach(trainer)
     trainer.train()
@@ -60,7 +75,7 @@ def run(case, folder):
 
 
 if __name__ == "__main__":
-    for name in ("healthy", "forward", "callback", "data", "reduction"):
+    for name in ("healthy", "forward", "callback", "data", "reduction", "callback of a stream", "data of a stream"):
         summary = run(name, Path(sys.argv[1]) / name)
         if torch.distributed.get_rank() == 0:
             print(json.dumps({"case": name, **summary}), flush=True)
