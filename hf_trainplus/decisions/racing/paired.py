@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_trainplus.decisions.racing.columns import Column
-from hf_trainplus.decisions.racing.metrics import AdditiveMetric, unit_of
+from hf_trainplus.decisions.racing.metrics import AdditiveMetric, StatisticMetric, unit_of
 from hf_trainplus.decisions.racing.regression import Regression
 from hf_trainplus.decisions.racing.sample import Sample
-from hf_trainplus.decisions.racing.sums import combine, totals
+from hf_trainplus.decisions.racing.sums import combine, total, totals
 from hf_trainplus.results import Float64Array
 
 ROWS_PER_COVARIATE = 10
+_UNSEEN_ROWS = 8.0  # a kind of row that none of n shows is more than 8/n of all rows with chance e^-8
 
 
 @dataclass(frozen=True)
@@ -105,27 +106,51 @@ def paired_difference(
     if sample.depth == sample.design.size:
         exact = metric.value(first.means) - metric.value(second.means)
         return PairedDifference(sign * exact, 0.0, sample.depth, discordant)
-    mean_a, mean_b = _means(first, second, a, b, sample.weight)
+    mean_a, mean_b = _means(first, second, a, b, sample.weight, metric)
     value = metric.value(mean_a) - metric.value(mean_b)
-    residual = combine(a, metric.gradient(mean_a)) - combine(b, metric.gradient(mean_b))
+    slope_a, bend_a = _slope(metric, mean_a, mean_b, sample.depth)
+    slope_b, bend_b = _slope(metric, mean_b, mean_a, sample.depth)
+    residual = combine(a, slope_a) - combine(b, slope_b)
     fitted = 0
+    # a shift along the slope of statistics is as wrong as the slope, and no standard error says so
+    regression = None if isinstance(metric, StatisticMetric) else regression
     if regression is not None and discordant > ROWS_PER_COVARIATE * regression.width:
         fitted = regression.width
         shift, residual = regression.adjust(residual)
         value += shift
     variance, freedom = sample.variance_at(residual, value - sign * at, unit_of(metric))
     freedom = max(freedom - fitted, 1.0)
-    return PairedDifference(sign * value, float(np.sqrt(variance)), sample.depth, discordant, freedom)
+    se = float(np.hypot(np.sqrt(variance), max(bend_a, bend_b)))
+    return PairedDifference(sign * value, se, sample.depth, discordant, freedom)
+
+
+def _slope(metric: AdditiveMetric, means: Float64Array, other: Float64Array, rows: int) -> tuple[Float64Array, float]:
+    """Return the metric's slope at a checkpoint, and how far the metric is from it.
+
+    A precision without any positive prediction looks flat and becomes 1 with the first right one; a correlation without
+    any is infinitely steep. So the slope of statistics is taken where as many rows as the sample can have missed are
+    like the other checkpoint's, and what it does not explain of the way there counts as error.
+    """
+    if not isinstance(metric, StatisticMetric):
+        return metric.gradient(means), 0.0
+    step = min(1.0, _UNSEEN_ROWS / rows) * (other - means)
+    slope = metric.gradient(means + step)
+    change = metric.value(means + step) - metric.value(means)
+    return slope, abs(change - total(slope, step))
 
 
 def _means(
-    first: Column, second: Column, a: Float64Array, b: Float64Array, weight: Float64Array
+    first: Column, second: Column, a: Float64Array, b: Float64Array, weight: Float64Array, metric: AdditiveMetric
 ) -> tuple[Float64Array, Float64Array]:
-    """Column means of both; a fully known one is exact and lends the other the rows that were not read."""
+    """Column means of both; a fully known one is exact and lends the other the rows that were not read.
+
+    Statistics lend nothing: counts that are partly one checkpoint's and partly the other's can be negative.
+    """
     if first.full and second.full:
         return first.means, second.means
-    if second.full:
-        return second.means + totals(weight, a - b), second.means
-    if first.full:
-        return first.means, first.means - totals(weight, a - b)
+    if not isinstance(metric, StatisticMetric):
+        if second.full:
+            return second.means + totals(weight, a - b), second.means
+        if first.full:
+            return first.means, first.means - totals(weight, a - b)
     return totals(weight, a), totals(weight, b)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hf_trainplus.decisions.race import LossMetric, OpaqueMetric, RaceMetric, ScoreMetric, StatisticMetric
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Metric
 from hf_trainplus.evaluation.metrics.ranking import RankMetric
+from hf_trainplus.results import Float64Array
 
 _SHARES = frozenset({"accuracy", "token_accuracy", "exact_match"})
+_ROUNDING = 1e-15  # relative: a sum that was divided by the rows and multiplied by them again is off by this at most
 
 
 @dataclass(frozen=True)
@@ -53,5 +57,15 @@ def _of_object(metric: Metric, greater_is_better: bool, rows: int) -> RaceMetric
     if metric.per_example:
         bounds = (0.0, 1.0) if name in _SHARES else (float("-inf"), float("inf"))
         return ScoreMetric(name, greater_is_better, lower=bounds[0], upper=bounds[1])
-    # the race hands over means, and metrics with smoothing need the sums
-    return StatisticMetric(name, lambda means: float(metric.primary_from_totals(means * rows)), greater_is_better)
+
+    def of_means(means: Float64Array) -> float:  # metrics with smoothing need the sums
+        return float(metric.primary_from_totals(_sums(means, rows)))
+
+    return StatisticMetric(name, of_means, greater_is_better, step=1.0 / rows)
+
+
+def _sums(means: Float64Array, rows: int) -> Float64Array:
+    """Return sums of means; whole ones exactly, so that equal counts tie as they do in full evaluation."""
+    sums = means * rows
+    whole = np.rint(sums)
+    return np.where(np.abs(sums - whole) <= _ROUNDING * np.abs(whole), whole, sums)
