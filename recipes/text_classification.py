@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accelerate.utils import broadcast_object_list
-from datasets import ClassLabel, Dataset, DatasetDict, load_dataset
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
 from rich.console import Console
 from rich.table import Table
 from transformers import (
@@ -62,6 +63,13 @@ class DataArguments:
     max_length: int | None = field(default=None, metadata={"help": "Tokens a text is cut to; unset: up to 128."})
     cache_dir: str | None = field(default=None, metadata={"help": "Where downloads and docstrings are kept."})
 
+    def __post_init__(self) -> None:
+        """Refuse what no data can make right."""
+        if self.text_column == self.label_column:
+            raise ValueError(f"--text_column and --label_column are both {self.text_column!r}; name two columns.")
+        if self.max_length is not None and self.max_length < 1:
+            raise ValueError(f"--max_length {self.max_length} holds no token; give at least 1, e.g. --max_length 128.")
+
 
 @dataclass
 class TrainArguments(PlusTrainingArguments):
@@ -69,6 +77,7 @@ class TrainArguments(PlusTrainingArguments):
 
     model_name_or_path: str | None = field(default=None, metadata={"help": "Without it a small BERT is built."})
     ignore_mismatched_sizes: bool = field(default=False, metadata={"help": "Build a head of other classes anew."})
+    do_train: bool = field(default=True, metadata={"help": "False: only evaluate the named model."})
     output_dir: str | None = field(default="runs/text_classification", metadata={"help": "Checkpoints and metrics."})
     learning_rate: float | None = field(default=None, metadata={"help": "Unset: 1e-3 for the small BERT, else 2e-5."})
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Rows a device and step."})
@@ -82,6 +91,8 @@ class TrainArguments(PlusTrainingArguments):
 
     def __post_init__(self) -> None:
         """Fill the one default that depends on another option."""
+        if not self.do_train and self.model_name_or_path is None:
+            raise ValueError("--do_train False needs a trained model; name one, e.g. --model_name_or_path runs/mine.")
         if self.learning_rate is None:
             self.learning_rate = 2e-5 if self.model_name_or_path else 1e-3
         super().__post_init__()
@@ -120,14 +131,15 @@ def main(argv: Sequence[str]) -> None:
         callbacks=[earlier := EarlierEntries()],
     )
     began = time.monotonic()
-    metrics = {"train": trainer.train(resume_from_checkpoint=args.resume_from_checkpoint).metrics}
+    metrics = {}
+    if args.do_train:
+        metrics["train"] = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint).metrics
     trained = time.monotonic() - began - sum(evaluation_seconds(trainer.state.log_history[earlier.count :]))
-    metrics["eval"] = trainer.evaluate()
-    if "test" in parts:
-        metrics["test"] = trainer.evaluate(parts["test"], metric_key_prefix="test")
+    metrics |= evaluated_parts(trainer, parts)
     for part, values in metrics.items():
         trainer.save_metrics(part, values)
-    trainer.save_model()
+    if args.do_train:
+        trainer.save_model()
     trainer.save_state()
     if trainer.is_world_process_zero():
         evaluated = evaluation_seconds(trainer.state.log_history[earlier.count :])
@@ -173,14 +185,18 @@ def load_files(data: DataArguments) -> DatasetDict:
     """Read local files of one kind."""
     given = {"train": data.train_file, "validation": data.validation_file, "test": data.test_file}
     files = {part: name for part, name in given.items() if name is not None}
-    suffixes = {Path(name.removesuffix(".gz")).suffix for name in files.values()}
+    suffixes = {Path(name.removesuffix(".gz")).suffix.lower() for name in files.values()}
     if len(suffixes) > 1 or not suffixes <= set(FILE_KINDS):
         raise ValueError(
             f"Cannot read {sorted(files.values())}: give files of one kind out of {', '.join(FILE_KINDS)}."
         )
     suffix = suffixes.pop()
     options = {"sep": "\t"} if suffix == ".tsv" else {}
-    return load_dataset(FILE_KINDS[suffix], data_files=files, cache_dir=data.cache_dir, **options)
+    try:
+        return load_dataset(FILE_KINDS[suffix], data_files=files, cache_dir=data.cache_dir, **options)
+    except (DatasetGenerationError, StopIteration, ValueError) as error:  # each of them for some file without a row
+        reason = str(error.__cause__ or error) or "no row"
+        raise ValueError(f"Cannot read {sorted(files.values())} ({reason}): give UTF-8 files with rows.") from error
 
 
 def check_texts(part: str, rows: Dataset, data: DataArguments) -> None:
@@ -188,11 +204,23 @@ def check_texts(part: str, rows: Dataset, data: DataArguments) -> None:
     for option, column in (("--text_column", data.text_column), ("--label_column", data.label_column)):
         if column not in rows.column_names:
             raise ValueError(f"The {part} part has no column {column!r}; choose {option} from {rows.column_names}.")
-    if not rows.features[data.text_column].dtype.endswith("string"):
-        kind = rows.features[data.text_column].dtype
+    if not (kind := column_kind(rows, data.text_column)).endswith("string"):
         raise TypeError(f"--text_column {data.text_column} holds {kind} in the {part} part; name a column of text.")
+    if not (kind := column_kind(rows, data.label_column)).endswith(("string", "bool", "class")) and "int" not in kind:
+        raise TypeError(
+            f"--label_column {data.label_column} holds {kind} in the {part} part; this recipe predicts text or whole "
+            "numbers (which one row without a label turns into floats: remove such rows)."
+        )
     if missing := rows.data.column(data.text_column).null_count:
         raise ValueError(f"{missing} of {len(rows)} rows of the {part} part have no {data.text_column}; remove them.")
+
+
+def column_kind(rows: Dataset, column: str) -> str:
+    """Name what a column holds: a type of single values, ``class``, or the name of a nested kind."""
+    feature = rows.features[column]
+    if isinstance(feature, ClassLabel):
+        return "class"
+    return str(feature.dtype) if isinstance(feature, Value) else type(feature).__name__
 
 
 def hold_out(rows: Dataset, text_column: str) -> tuple[Dataset, Dataset]:
@@ -208,11 +236,9 @@ def label_ids(parts: DatasetDict, data: DataArguments) -> tuple[DatasetDict, lis
     seen = {part: set(rows.unique(column)) for part, rows in parts.items()}
     if isinstance(feature, ClassLabel):
         ids, names = {i: i for i in range(feature.num_classes)}, list(feature.names)
-    elif feature.dtype.endswith("string") or feature.dtype == "bool" or "int" in feature.dtype:
+    else:
         values = sorted(seen["train"] - {None})
         ids, names = {value: i for i, value in enumerate(values)}, [str(value) for value in values]
-    else:
-        raise TypeError(f"--label_column {column} holds {feature.dtype}; this recipe predicts text or whole numbers.")
     if seen.get("test") == {-1}:  # how the Hub marks a test part whose labels are kept back
         del parts["test"]
     for part in parts:
@@ -221,10 +247,12 @@ def label_ids(parts: DatasetDict, data: DataArguments) -> tuple[DatasetDict, lis
                 f"Column {column!r} of the {part} part holds {sorted(map(repr, unknown))[:5]}, which are none of the "
                 f"classes of the train part ({', '.join(names[:10])}): correct or remove these rows."
             )
-    numbered = {
-        part: rows.remove_columns(column).add_column("labels", [ids[value] for value in rows[column]])
-        for part, rows in parts.items()
-    }
+    if len(names) < 2:
+        raise ValueError(f"The train part has only the class {names[0]!r} in {column!r}; give rows of two or more.")
+    numbered = {}
+    for part, rows in parts.items():
+        others = rows.remove_columns([name for name in rows.column_names if name in (column, "labels")])
+        numbered[part] = others.add_column("labels", [ids[value] for value in rows[column]])
     return DatasetDict(numbered), names
 
 
@@ -275,6 +303,14 @@ def tokenized(parts: DatasetDict, tokenizer: PreTrainedTokenizerBase, data: Data
             for part, rows in parts.items()
         }
     )
+
+
+def evaluated_parts(trainer: PlusTrainer, parts: DatasetDict) -> dict[str, dict[str, float]]:
+    """Evaluate the validation part and, where there is one, the test part."""
+    metrics = {"eval": trainer.evaluate()}
+    if "test" in parts:
+        metrics["test"] = trainer.evaluate(parts["test"], metric_key_prefix="test")
+    return metrics
 
 
 def evaluation_seconds(history: list[dict[str, float]]) -> list[float]:

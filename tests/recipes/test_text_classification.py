@@ -150,6 +150,49 @@ def test_a_part_without_a_row_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b""),
+        ("a.csv", b"text,label\n"),
+        ("a.json", b""),
+        ("a.json", b"[]"),
+        ("a.jsonl", b"{no json"),
+        ("a.csv", "text,label\ncaf\xe9,a\n".encode("latin-1")),
+        ("a.parquet", b"PAR1"),
+    ],
+)
+def test_a_file_without_readable_rows_is_refused(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"Cannot read \['.*{name}'\] \(.+\): give UTF-8 files with rows"):
+        recipe.load_parts(data_of(train_file=str(tmp_path / name), cache_dir=str(tmp_path / "cache")))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text_column": "label"}, r"--text_column and --label_column are both 'label'; name two columns"),
+        ({"max_length": 0}, r"--max_length 0 holds no token; give at least 1"),
+        ({"max_length": -3}, r"--max_length -3 holds no token"),
+    ],
+)
+def test_options_that_no_data_can_make_right_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data_of(**options)
+
+
+def test_a_column_named_labels_gives_way_to_the_classes():
+    rows = {"text": ["x", "y"], "labels": ["old", "old"], "label": ["b", "a"]}
+    parts, names = recipe.label_ids(parts_of(train=rows), data_of())
+    assert (names, parts["train"]["labels"][:], parts["train"].column_names) == (["a", "b"], [1, 0], ["text", "labels"])
+
+
+def test_an_ending_in_capitals_is_the_same_kind(tables, tmp_path):
+    shutil.copy(tables / "train.csv", tmp_path / "TRAIN.CSV")
+    parts = recipe.load_parts(data_of(train_file=str(tmp_path / "TRAIN.CSV"), cache_dir=str(tmp_path / "cache")))
+    assert len(parts["train"]) + len(parts["validation"]) == 24
+
+
+@pytest.mark.parametrize(
     ("rows", "options", "error", "message"),
     [
         (
@@ -165,6 +208,10 @@ def test_a_part_without_a_row_is_refused(tmp_path):
             TypeError,
             r"--text_column text holds int64 in the train part; name a column of text",
         ),
+        ({"text": [["a"]], "label": [0]}, {}, TypeError, r"--text_column text holds List in the train part"),
+        ({"text": ["a"], "label": [0.5]}, {}, TypeError, r"--label_column label holds float64 .* or whole numbers"),
+        ({"text": ["a"], "label": [[0]]}, {}, TypeError, r"--label_column label holds List in the train part"),
+        ({"text": ["a"], "label": [{"id": 0}]}, {}, TypeError, r"--label_column label holds .* in the train part"),
         (
             {"text": ["a", None], "label": [0, 1]},
             {},
@@ -188,12 +235,7 @@ def test_rows_that_cannot_be_read_are_refused(rows, options, error, message):
             r"'label' of the validation part holds \[\"'c'\"\].*classes of the train part \(a, b\)",
         ),
         (["a", None], ["a", "a"], ValueError, r"'label' of the train part holds \['None'\]"),
-        (
-            [0.5, 1.5],
-            [0.5, 1.5],
-            TypeError,
-            r"--label_column label holds float64; this recipe predicts text or whole numbers",
-        ),
+        (["a", "a"], ["a", "a"], ValueError, r"The train part has only the class 'a' in 'label'; give rows of two"),
     ],
 )
 def test_labels_that_no_class_has_are_refused(train, other, error, message):
@@ -296,6 +338,27 @@ def test_a_model_can_be_named_and_learns(tables, tiny_model, tmp_path):
         + ["--per_device_train_batch_size", "8", "--disable_tqdm", "True", "--output_dir", str(tmp_path / "out")]
     )
     assert results(tmp_path / "out", "eval")["eval_accuracy"] == 1.0
+
+
+def test_a_trained_model_can_be_evaluated_alone(tables, tiny_model, tmp_path, capsys):
+    files = ["--train_file", str(tables / "train.csv"), "--validation_file", str(tables / "validation.csv")]
+    words = [
+        "--use_cpu",
+        *files,
+        "--disable_tqdm",
+        "True",
+        "--output_dir",
+        str(tmp_path / "out"),
+        "--do_train",
+        "False",
+    ]
+    with pytest.raises(ValueError, match=r"--do_train False needs a trained model; name one, e\.g\. --model_name"):
+        recipe.main(words)
+    assert not (tmp_path / "out").exists()
+    recipe.main([*words, "--model_name_or_path", str(tiny_model)])
+    assert results(tmp_path / "out", "eval")["eval_examples"] == 7
+    assert {path.name for path in (tmp_path / "out").iterdir()} & {"model.safetensors", "train_results.json"} == set()
+    assert "time in training" in capsys.readouterr().out
 
 
 def test_the_best_epoch_is_what_is_saved_and_reported(tables, tiny_model, tmp_path):
