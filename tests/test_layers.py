@@ -10,7 +10,8 @@ import transformers.trainer as upstream_trainer
 
 PACKAGE = Path(__file__).parents[1] / "hf_trainplus"
 FLOORS = (  # from the ground up; what stands on one floor does not import its neighbours
-    {"results", "identity", "_upstream"},
+    {"results", "identity", "_hooks"},
+    {"_upstream"},
     {"evaluation", "decisions", "budget", "monitor"},
     {"store"},
     {"assess", "report"},
