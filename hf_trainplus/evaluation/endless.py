@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
+import operator
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 _ENDLESS_ITERATORS = ("count", "cycle", "repeat")
@@ -16,9 +18,9 @@ def is_endless(stream: object) -> bool:
     """Tell whether a stream surely never ends; False means that it ends or that this cannot be seen.
 
     It reads no row. Seen are: ``itertools`` iterators; ``datasets.IterableDataset.repeat(None)``, also below map,
-    filter, interleave and concatenate, and not below take; and an ``__iter__`` (or the function behind
-    ``from_generator``) whose source yields in ``while True`` or over ``itertools.count``/``cycle``/``repeat`` with no
-    way out of the loop.
+    filter, interleave and concatenate, and not below take; and an ``__iter__`` (or what is behind
+    ``from_generator``: a function, a method, a lambda, a partial or an object that is called) whose source yields in
+    ``while True`` or over ``itertools.count``/``cycle``/``repeat`` with no way out of the loop.
     Not seen is what hides the loop elsewhere: an iterator class with ``__next__``, a helper function, a socket.
 
     Args:
@@ -30,11 +32,12 @@ def is_endless(stream: object) -> bool:
     """
     if isinstance(stream, itertools.count | itertools.cycle):
         return True
+    if isinstance(stream, itertools.repeat):
+        return operator.length_hint(stream, -1) == -1
     chain = getattr(stream, "_ex_iterable", None)
     if chain is not None:
         return _is_endless_chain(chain)
-    method = getattr(type(stream), "__iter__", None)
-    return inspect.isfunction(method) and _never_leaves(method)
+    return _never_leaves(getattr(type(stream), "__iter__", None))
 
 
 def _is_endless_chain(part: Any) -> bool:
@@ -55,16 +58,29 @@ def _is_endless_chain(part: Any) -> bool:
     # from_generator keeps the function in the configuration of its builder
     builder = getattr(getattr(part, "generate_examples_fn", None), "__self__", None)
     generator = getattr(getattr(builder, "config", None), "generator", None)
-    return inspect.isfunction(generator) and _never_leaves(generator)
+    return _never_leaves(generator)
 
 
-def _never_leaves(function: Callable[..., object]) -> bool:
+def _never_leaves(given: object) -> bool:
+    function = _function_of(given)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return False  # no source to judge: typed at a prompt, or compiled
+    if function.__name__ == "<lambda>":  # its lines hold whatever stands beside it, other lambdas too
+        lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+        return bool(lambdas) and all(_is_endless_call(node.body) for node in lambdas)
     definition = tree.body[0]
     return isinstance(definition, ast.FunctionDef) and any(map(_yields_for_ever, _own_nodes(definition)))
+
+
+def _function_of(given: Any) -> Any:
+    """Return the function that runs when something is called, or the thing itself where that is no function."""
+    while isinstance(given, functools.partial):
+        given = given.func
+    if not inspect.isroutine(given):
+        given = getattr(type(given), "__call__", given)  # noqa: B004 - its source is wanted, not whether there is one
+    return getattr(given, "__func__", given)
 
 
 def _yields_for_ever(node: ast.AST) -> bool:

@@ -1,3 +1,4 @@
+import functools
 import itertools
 from itertools import count
 
@@ -129,6 +130,22 @@ def forever():
         yield {"x": 1}
 
 
+class Rows:
+    def endless(self):
+        while True:
+            yield {"x": 1}
+
+    def ending(self):
+        yield {"x": 1}
+
+    def __call__(self, name="x"):
+        yield from itertools.repeat({name: 1})
+
+
+cycling = lambda: itertools.cycle([{"x": 1}])  # noqa: E731
+ending = lambda: iter([{"x": 1}])  # noqa: E731
+
+
 def stream(generator=finite):
     return IterableDataset.from_generator(generator)
 
@@ -139,6 +156,13 @@ def stream(generator=finite):
         (lambda: stream(), False),
         (lambda: stream(forever), True),
         (lambda: stream(forever).take(3), False),
+        (lambda: stream(Rows().endless), True),
+        (lambda: stream(Rows().ending), False),
+        (lambda: stream(Rows()), True),
+        (lambda: stream(functools.partial(Rows(), name="y")), True),
+        (lambda: stream(functools.partial(finite)), False),
+        (lambda: stream(cycling), True),
+        (lambda: stream(ending), False),
         (lambda: stream().repeat(None), True),
         (lambda: stream().repeat(4), False),
         (lambda: stream().repeat(None).map(lambda row: row), True),
@@ -164,6 +188,8 @@ def test_streams_of_datasets(dataset, expected):
     [
         (itertools.count(), True),
         (itertools.cycle([1]), True),
+        (itertools.repeat(1), True),
+        (itertools.repeat(1, 2), False),
         ([1, 2], False),
         (range(3), False),
         ("ab", False),
