@@ -68,40 +68,80 @@ class LoaderClock:
     Args:
         clock: the clock to move.
         attached: whether the fetch stands inside a phase of its own, so that what lies around it can be named.
-
-    ``around`` is what a phase around fetches is, apart from the fetches themselves and what lies between them.
     """
 
     def __init__(self, clock: StepClock, *, attached: bool) -> None:
         self._clock = clock
         self._attached = attached
+        self.run_starts(skips=False, reads=True)
+
+    def run_starts(self, *, skips: bool, reads: bool) -> None:
+        """A run begins.
+
+        Args:
+            skips: it reads again what it has had of a stream.
+            reads: this rank reads data itself.
+        """
+        self.hears = True
+        self._skips, self._reads = skips, reads
+        self._stepped = self._dispatched = False
         self._first = True
-        self._dispatched = False
+        self._fetches = self._skipped = 0
 
     @property
     def around(self) -> str:
         """The part of the time in which a batch is asked for and nothing is read."""
-        return "rank_sync" if self._dispatched else "data_wait"
+        if not self._dispatched:
+            return "data_wait"
+        return "skipping" if self._skipped else "rank_sync"
 
-    def epoch_starts(self, *, dispatched: bool) -> None:
-        """Another loader begins; ``dispatched`` where one rank reads and the others wait for it."""
-        self._dispatched = dispatched
+    def epoch_starts(self, *, dispatched: bool, skipped: int) -> None:
+        """A loader begins.
+
+        Args:
+            dispatched: one rank reads and the others wait for it.
+            skipped: fetches of what a resumed run has had already.
+        """
+        self._dispatched, self._skipped, self._fetches = dispatched, skipped, 0
+
+    def batch_comes(self) -> None:
+        """A batch has been handed out: nothing is skipped any more."""
+        self._skipped = 0
+
+    def step_starts(self) -> None:
+        """Find out at the first step, unattached, that the loader of a resumed epoch is another one and not heard.
+
+        The wait for data is then not measured in this run; of a stream, what came before the step was mostly skipping.
+        """
+        if self._stepped:
+            return
+        self._stepped = True
+        if self._reads and not self._fetches:
+            self.hears = False
+            if self._skips:
+                self._clock.lap("skipping")
 
     def loader_starts(self) -> None:
         """Before an epoch, random states are synchronised over ranks: that waits for the slowest."""
         self._first = True
-        self._clock.lap("rank_sync" if self._attached else "other")
+        if self.hears:
+            self._clock.lap("rank_sync" if self._attached else "other")
 
     def fetch_starts(self) -> None:
         """What came before is the last batch's copy or dispatch, or, at an epoch's start, the workers' start."""
+        if not self.hears:
+            return
         if self._first:
             self._clock.lap("data_wait")
         elif self._attached:
-            self._clock.lap("rank_sync" if self._dispatched else "host_to_device")
+            between = "rank_sync" if self._dispatched else "host_to_device"
+            self._clock.lap("skipping" if self._fetches < self._skipped else between)
         else:
             self._clock.switch("other")
         self._first = False
 
     def fetch_ends(self, batch: Any) -> None:
         """The fetch itself is the wait for data."""
-        self._clock.lap("data_wait")
+        self._fetches += 1
+        if self.hears:
+            self._clock.lap("skipping" if self._fetches <= self._skipped else "data_wait")

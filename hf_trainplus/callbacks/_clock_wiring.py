@@ -9,7 +9,7 @@ from transformers import Trainer
 
 from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
-from hf_trainplus.callbacks._loader_tap import is_dispatched, listen, loader_of
+from hf_trainplus.callbacks._loader_tap import is_dispatched, listen, loader_of, skipped_fetches
 from hf_trainplus.callbacks._wiring import put_around
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.step_clock import StepClock
@@ -68,7 +68,7 @@ class ClockWiring:
     def _get_batch_samples(self, original: Callable[..., Any], epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
         if (loader := loader_of(epoch_iterator)) is not None:
             listen(loader, self._listener)
-            self._listener.epoch_starts(dispatched=is_dispatched(loader))
+            self._listener.epoch_starts(dispatched=is_dispatched(loader), skipped=skipped_fetches(loader))
         with self._clock.phase("rank_sync"):
             return original(self._timed(epoch_iterator), *args, **kwargs)
 
@@ -80,6 +80,7 @@ class ClockWiring:
                     batch = next(iterator)
                 except StopIteration:
                     return
+            self._listener.batch_comes()
             self._counts.count(batch, main_input)
             yield batch
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from accelerate.data_loader import DataLoaderDispatcher
+from torch.utils.data import IterableDataset
 
 _MARK = "_trainplus_listeners"
 
@@ -101,6 +102,18 @@ def is_dispatched(loader: Any) -> bool:
     There a batch is not there before the slowest rank has come for its own.
     """
     return isinstance(loader, DataLoaderDispatcher) and loader.state.num_processes > 1
+
+
+def is_stream(loader: Any) -> bool:
+    """Tell whether what a resumed run has had must be read again to be skipped."""
+    return isinstance(getattr(loader, "dataset", None), IterableDataset)
+
+
+def skipped_fetches(loader: Any) -> int:
+    """Return how many fetches of a resumed epoch read again, of a stream, what the run has had."""
+    batches = int(getattr(loader, "skip_batches", 0))
+    together = isinstance(loader, DataLoaderDispatcher) and not loader.split_batches
+    return batches * loader.state.num_processes if together else batches
 
 
 def stop_listening(loader: Any, listener: LoaderListener) -> None:

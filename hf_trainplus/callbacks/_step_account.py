@@ -13,7 +13,7 @@ from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._ranks import gather_rows
 from hf_trainplus.callbacks._reduction import ReductionTimer
 from hf_trainplus.monitor.device_timer import DeviceTimer
-from hf_trainplus.monitor.step_clock import StepClock
+from hf_trainplus.monitor.step_clock import NOT_TRAINING, StepClock
 from hf_trainplus.monitor.step_report import COLUMNS, RankRow, StepReport
 from hf_trainplus.monitor.throughput import Counters, Throughput, measure_throughput
 from hf_trainplus.training.run_size import device_count
@@ -102,10 +102,10 @@ class StepAccount:
         return StepReport(rows, self._speed(added, rows))
 
     def _speed(self, added: Counters, rows: npt.NDArray[np.float64]) -> Throughput:
-        times = {name: float(rows[:, COLUMNS.index(name)].mean()) for name in ("total", "evaluation", "saving")}
+        times = {name: float(rows[:, COLUMNS.index(name)].mean()) for name in ("total", *NOT_TRAINING)}
         return measure_throughput(
             added,
-            times["total"] - times["evaluation"] - times["saving"],
+            times["total"] - sum(times[part] for part in NOT_TRAINING),
             devices=device_count(self._args),
             peak_flops=self._peak_flops,
         )

@@ -13,7 +13,7 @@ from hf_trainplus.callbacks._batch_counts import BatchCounts
 from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
 from hf_trainplus.callbacks._clock_wiring import ClockWiring
 from hf_trainplus.callbacks._files import write_json
-from hf_trainplus.callbacks._loader_tap import listen, stop_listening
+from hf_trainplus.callbacks._loader_tap import is_dispatched, is_stream, listen, stop_listening
 from hf_trainplus.callbacks._reduction import ReductionTimer
 from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks._step_account import StepAccount
@@ -33,10 +33,11 @@ class StepClockCallback(TrainerCallback):
 
     Works with any Trainer. Given as a callback, it tells apart what the Trainer's events show: data_wait,
     forward_backward, optimizer, evaluation, saving, logging; the rest is "other", and a batch is taken to be full when
-    examples are counted. ``StepClockCallback().attach(trainer)`` adds itself, times copies, the wait for other ranks
-    and other callbacks too, counts batches one by one, and puts its keys into the Trainer's logs. It never waits for
-    a device inside a step, draws no random number and decides nothing. In a distributed run put it on every rank: at
-    logging steps the ranks exchange one short vector.
+    examples are counted; resumed in the middle of an epoch it does not hear the loader, and data_wait is not measured.
+    ``StepClockCallback().attach(trainer)`` adds itself, times copies, the wait for other ranks and other callbacks
+    too, counts batches one by one, and puts its keys into the Trainer's logs. It never waits for a device inside a
+    step, draws no random number and decides nothing. In a distributed run put it on every rank: at logging steps the
+    ranks exchange one short vector.
 
     Logged keys: the table of ``StepReport``. At the end ``trainplus/step_clock.json`` in the output folder holds the
     whole run.
@@ -107,7 +108,7 @@ class StepClockCallback(TrainerCallback):
     def measured_parts(self) -> tuple[str, ...]:
         """The parts that can be told apart here; the time of the others is inside "other"."""
         missing = frozenset() if self.attached else _ATTACHED_ONLY
-        if not self._hears_loader and not self.attached:
+        if not (self._hears_loader and self._listener.hears) and not self.attached:
             missing |= {"data_wait"}
         return tuple(part for part in PARTS if part not in missing)
 
@@ -187,6 +188,8 @@ class StepClockCallback(TrainerCallback):
         """Start the clock; what a checkpoint brought along is where counting starts."""
         self._loader = kwargs.get("train_dataloader")
         self._hears_loader = listen(self._loader, self._listener)
+        reads = args.process_index == 0 or not is_dispatched(self._loader)
+        self._listener.run_starts(skips=state.global_step > 0 and is_stream(self._loader), reads=reads)
         self._folder = Path(str(args.output_dir))
         self._pending, self._last = {}, None
         self._settings = settings_of(args)
@@ -209,6 +212,8 @@ class StepClockCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Forward and backward begin."""
+        if self.active and not self.attached:
+            self._listener.step_starts()
         if self.timer is not None:
             self.timer.begin("device_forward_backward")
         self._mark("on_step_begin", control)

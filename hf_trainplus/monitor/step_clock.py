@@ -15,6 +15,7 @@ PARTS = (
     "optimizer",
     "evaluation",
     "saving",
+    "skipping",
     "logging",
     "callbacks",
     "other",
@@ -23,8 +24,12 @@ PARTS = (
 
 data_wait: the loader has no batch ready. host_to_device: batches are copied. rank_sync: the count of targets is summed
 over ranks, which waits for the slowest of them. forward_backward: with gradient reduction inside. optimizer: step,
-schedule, zeroing. evaluation, saving, logging, callbacks: what their names say. other: the rest of the loop.
+schedule, zeroing. evaluation, saving, logging, callbacks: what their names say. skipping: a resumed run reads again
+what it has had of a stream. other: the rest of the loop.
 """
+
+NOT_TRAINING = ("evaluation", "saving", "skipping")
+"""The parts that are no training: they are kept out of speed and of the time of a step."""
 
 # what happens inside these belongs to them, whatever it is: an evaluation's own logging or copying is evaluation
 _ABSORBING = frozenset({"evaluation", "saving", "logging"})
@@ -61,8 +66,8 @@ class PartTimes:
 
     @property
     def training_seconds(self) -> float:
-        """The time without evaluation and saving: what throughput is counted over."""
-        return self.total_seconds - self.seconds.get("evaluation", 0.0) - self.seconds.get("saving", 0.0)
+        """The time without evaluation, saving and skipping: what throughput is counted over."""
+        return self.total_seconds - sum(self.seconds.get(part, 0.0) for part in NOT_TRAINING)
 
 
 class StepClock:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.monitor.rank_table import Spread, spread_over_ranks
-from hf_trainplus.monitor.step_clock import PARTS, PartTimes
+from hf_trainplus.monitor.step_clock import NOT_TRAINING, PARTS, PartTimes
 from hf_trainplus.monitor.throughput import Throughput
 
 # own work: what a rank spends without waiting for another one, where the forward pass is timed apart
@@ -69,7 +69,7 @@ class StepReport:
 
     | key | unit | meaning |
     |---|---|---|
-    | ``time/step_seconds`` | s | training time (no evaluation, no saving) a step, mean over ranks |
+    | ``time/step_seconds`` | s | training time (no evaluation, saving, skipping) a step, mean over ranks |
     | ``time/{part}_percent`` | % | share of the interval's wall-clock time, mean over ranks |
     | ``time/data_wait_percent_min``, ``_max``, ``time/data_wait_slowest_rank`` | %, rank | over ranks, when several |
     | ``time/own_seconds_min``, ``_max``, ``time/slowest_rank`` | s a step, rank | work that waits for no other rank |
@@ -113,7 +113,7 @@ class StepReport:
         values: dict[str, float] = {}
         if total <= 0:
             return values
-        aside = sum(spreads[part].mean for part in ("evaluation", "saving") if part in spreads)
+        aside = sum(spreads[part].mean for part in NOT_TRAINING if part in spreads)
         values["time/step_seconds"] = (total - aside) / steps
         for part in PARTS:
             if part in spreads:

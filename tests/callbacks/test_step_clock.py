@@ -240,6 +240,59 @@ def test_a_resumed_epoch_runs_over_another_loader_and_is_heard_all_the_same(tmp_
     assert rows.spent <= callback.summary()["seconds"]["data_wait"] <= rows.spent * 1.15 + 0.05
 
 
+class SlowStream(torch.utils.data.IterableDataset):
+    """Rows of a stream that take a time to come; ``spent`` holds how long each truly took."""
+
+    def __init__(self, rows, seconds):
+        self.rows, self.seconds, self.spent = rows, seconds, []
+
+    def __iter__(self):
+        for row in self.rows:
+            began = time.monotonic()
+            time.sleep(self.seconds)
+            self.spent.append(time.monotonic() - began)
+            yield row
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_what_a_resumed_stream_reads_again_is_neither_training_nor_waiting(tmp_path, attach):
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 6}
+    make(tmp_path, StepClockCallback(), attach=attach, rows=SlowStream(tiny.rows(48), 0.0), **options).train()
+    callback, rows = StepClockCallback(), SlowStream(tiny.rows(48), 0.02)
+    trainer = make(tmp_path, callback, attach=attach, rows=rows, max_steps=9)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    summary = callback.summary()
+    skipped, rest = sum(rows.spent[:24]), sum(rows.spent[24:])
+    # unattached, the first two batches (one is fetched ahead) come with what is skipped
+    assert (
+        skipped <= summary["seconds"]["skipping"] <= skipped * 1.15 + 0.05 + (0 if attach else sum(rows.spent[24:32]))
+    )
+    assert sum(value or 0.0 for value in summary["seconds"].values()) == pytest.approx(summary["total_seconds"])
+    speed = callback.report.throughput.examples_per_second
+    if attach:
+        assert rest <= summary["seconds"]["data_wait"] <= rest * 1.15 + 0.05
+        seconds = callback.report.spreads()["total"].mean - summary["seconds"]["skipping"]
+        assert speed == pytest.approx(4 * callback.report.steps / seconds)
+    else:
+        assert summary["seconds"]["data_wait"] is None
+        assert speed > 4 * callback.report.steps / callback.report.spreads()["total"].mean
+
+
+def test_unattached_a_resumed_epoch_is_not_heard_and_its_wait_is_missing_never_zero(tmp_path):
+    options = {"max_steps": 5, "save_strategy": "steps", "save_steps": 5}
+    make(tmp_path, StepClockCallback(), attach=False, **options).train()
+    callback, rows = StepClockCallback(), SlowRows(tiny.rows(48), 0.01)
+    # eight steps of this epoch and four of the next, which is heard
+    trainer = make(tmp_path, callback, attach=False, rows=rows, max_steps=16)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    summary = callback.summary()
+    assert summary["seconds"]["data_wait"] is None
+    assert "data_wait" not in summary["ranks"]["spreads"]
+    assert summary["seconds"]["skipping"] == 0.0
+    assert summary["seconds"]["other"] >= rows.spent
+    assert sum(value or 0.0 for value in summary["seconds"].values()) == pytest.approx(summary["total_seconds"])
+
+
 @pytest.mark.parametrize("attach", [False, True])
 def test_training_is_bit_equal_with_and_without(tmp_path, attach):
     def weights(callback, folder):

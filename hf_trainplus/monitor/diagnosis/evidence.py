@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.monitor.rank_table import Spread
+from hf_trainplus.monitor.step_clock import NOT_TRAINING
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,13 @@ class Evidence:
         return self.steps is not None and self.steps >= least_steps and bool(self.shares)
 
     def of_a_step(self, share: float) -> float:
-        """Turn a share of wall-clock time into one of the time that steps take: without evaluation and saving.
+        """Turn a share of wall-clock time into one of the time that steps take: without evaluation, saving, skipping.
 
         Example:
             >>> Evidence(shares={"evaluation": 0.5, "data_wait": 0.2}).of_a_step(0.2)
             0.4
         """
-        training = 1.0 - self.shares.get("evaluation", 0.0) - self.shares.get("saving", 0.0)
+        training = 1.0 - sum(self.shares.get(part, 0.0) for part in NOT_TRAINING)
         return share / training if training > 0 else 0.0
 
     @property

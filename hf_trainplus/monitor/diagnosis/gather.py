@@ -8,6 +8,7 @@ from typing import Any
 
 from hf_trainplus.monitor.diagnosis.evidence import AllocatorEvidence, DeviceEvidence, Evidence, Series, Settings
 from hf_trainplus.monitor.rank_table import Spread
+from hf_trainplus.monitor.step_clock import NOT_TRAINING
 
 
 def gather_evidence(
@@ -54,7 +55,7 @@ def _times(summary: Mapping[str, Any] | None) -> dict[str, Any]:
     if not summary or not summary.get("steps"):
         return {}
     seconds, total = summary["seconds"], summary["total_seconds"]
-    aside = sum(seconds.get(part) or 0.0 for part in ("evaluation", "saving"))
+    aside = sum(seconds.get(part) or 0.0 for part in NOT_TRAINING)
     ranks = summary.get("ranks") or {}
     world_size = summary.get("world_size", ranks.get("world_size"))
     # a rank that did not exchange rows knows nothing about the others
