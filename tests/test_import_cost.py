@@ -53,6 +53,17 @@ def test_results_and_decisions_load_neither_torch_nor_transformers():
     assert not loaded & (FORBIDDEN - {"numpy"})
 
 
+def test_plus_trainer_adds_few_modules_to_trainer():
+    code = (
+        "import sys\nfrom transformers import Trainer\nbefore = set(sys.modules)\nfrom hf_trainplus import PlusTrainer\n"
+        "print('\\n'.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=200)
+    added = done.stdout.split()
+    assert "hf_trainplus.trainer" in added
+    assert len(added) <= 60, added
+
+
 @pytest.mark.parametrize("name", sorted(hf_trainplus._MODULE_OF))
 def test_each_public_name_loads_from_its_module(name):
     value = getattr(hf_trainplus, name)
