@@ -15,15 +15,15 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.callbacks.evaluation_progress import draw_examples
 from hf_trainplus.callbacks.from_arguments import add_asked_callbacks, add_plan
-from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rng import preserve_rng
-from hf_trainplus.training import best, construction, interrupted, pending, strict_state
+from hf_trainplus.training import best, construction, interrupted, strict_state
 from hf_trainplus.training.argument_values import refuse_wrong_base_order
 from hf_trainplus.training.checkpoints import resuming, saving
 from hf_trainplus.training.checkpoints.boundary import Boundary
 from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
+from hf_trainplus.training.leaving import announce, must_leave
 from hf_trainplus.training.process_end import let_gloo_threads_finish
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
@@ -106,7 +106,6 @@ class PlusTrainer(StagedHooks):
     @cached_property
     def _runner(self) -> EvaluationRunner:
         """Made, with all that it imports, when something is evaluated for the first time."""
-        from hf_trainplus.training.leaving import must_leave
         from hf_trainplus.training.runner import EvaluationRunner
 
         runner = EvaluationRunner(self, (PlusTrainer, PlusSeq2SeqTrainer, Seq2SeqTrainer))
@@ -140,6 +139,7 @@ class PlusTrainer(StagedHooks):
         given = resume_from_checkpoint if self._staged is None else self._staged.resume_from(resume_from_checkpoint)
         folder = resuming.choose_checkpoint(self, given, run_dir)
         train = super().train
+        announce(self)
 
         def train_once(checkpoint: str | None) -> Any:
             self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
@@ -335,8 +335,7 @@ class PlusTrainer(StagedHooks):
         if resume_from_checkpoint is None:
             return
         loop = self._boundary.take_up(self, resume_from_checkpoint)
-        if Ranks.current().from_first(pending.is_pending(resume_from_checkpoint)):
-            interrupted.catch_up(self, resume_from_checkpoint, trial, ignore_keys)
+        interrupted.make_up(self, resume_from_checkpoint, trial, ignore_keys)
         if self._staged is not None:
             plans.settle(self, self._staged, resume_from_checkpoint)
         crosses = self._staged is not None and self._staged.start.crosses

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -49,8 +50,9 @@ def parse_signals(given: str | Iterable[str] | None) -> tuple[signal.Signals, ..
 class SignalStop(StopCondition):
     """Remembers that a signal came, and asks to stop at the next boundary.
 
-    It does not save, and it does not interrupt anything. Handlers that were there before are called too, and are put
-    back by ``restore``. Off the main thread Python sets no handlers: then nothing is watched, which is said once.
+    It does not save, and it interrupts nothing but what runs inside ``raising``. Handlers that were there before are
+    called too, and are put back by ``restore``. Off the main thread Python sets no handlers: then nothing is watched,
+    which is said once.
 
     Args:
         signals: names (``"SIGTERM,SIGUSR1"``) or numbers of signals.
@@ -74,6 +76,7 @@ class SignalStop(StopCondition):
         self.received: signal.Signals | None = None
         self._earlier: dict[signal.Signals, Any] = {}
         self._active = False
+        self._error: Callable[[], Exception] | None = None
 
     def install(self) -> SignalStop:
         """Set the handlers; a second call does nothing."""
@@ -119,12 +122,40 @@ class SignalStop(StopCondition):
             self.received = one
             if callable(earlier):
                 earlier(number, frame)
+            self._interrupt()
             return
         if callable(earlier):
             earlier(number, frame)
         elif earlier is not signal.SIG_IGN:
             signal.signal(one, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+    @contextmanager
+    def raising(self, error: Callable[[], Exception]) -> Iterator[None]:
+        """Inside the context a signal raises an error, once; one that came before raises it at the beginning.
+
+        Args:
+            error: makes the error.
+
+        Example:
+            >>> with SignalStop("SIGUSR1") as condition, condition.raising(lambda: TimeoutError("left")):
+            ...     signal.raise_signal(signal.SIGUSR1)
+            Traceback (most recent call last):
+            TimeoutError: left
+        """
+        self._error = error
+        try:
+            if self.received:
+                self._interrupt()
+            yield
+        finally:
+            self._error = None
+
+    def _interrupt(self) -> None:
+        # cleared first: a signal that comes while the context ends must not leave it set
+        error, self._error = self._error, None
+        if error is not None:
+            raise error()
 
     def stale(self) -> bool:
         """True when what the handlers were set for does not run: they were left behind by an exception."""

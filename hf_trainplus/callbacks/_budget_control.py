@@ -32,17 +32,22 @@ class RunControl:
     Args:
         evaluate_at_stop: evaluate where a run is ended; None = when it evaluates at all.
         save_at_stop: save there; None = unless ``save_strategy="no"``.
+        leaves_evaluations: whether the trainer leaves an evaluation at a signal and makes up for it on a resume.
     """
 
-    def __init__(self, evaluate_at_stop: bool | None, save_at_stop: bool | None) -> None:
+    def __init__(
+        self, evaluate_at_stop: bool | None, save_at_stop: bool | None, *, leaves_evaluations: bool = False
+    ) -> None:
         self.reason: StopReason | None = None
         self.limit: str | None = None
         self.metrics: Mapping[str, float] = {}
         self._evaluate_at_stop = evaluate_at_stop
         self._save_at_stop = save_at_stop
+        self._leaves_evaluations = leaves_evaluations
         self._done_at: dict[Phase, int] = {}
         self._put_back: Callable[[], None] | None = None
         self._told_postponed = False
+        self.took_no_step = False
 
     def done(self, phase: Phase, state: TrainerState) -> None:
         """Note that a phase ran at this step."""
@@ -77,9 +82,11 @@ class RunControl:
         self.reason, self.limit = decision.reason, decision.limit
         closing = self.closing(args)
         control.should_training_stop = True
+        control.should_save = control.should_save or "save" in closing
+        if self._urgent and self._leaves_evaluations:
+            return  # what is due stays due: the run that goes on logs and evaluates as if nothing had been between
         control.should_log = True
         control.should_evaluate = "evaluation" in closing and not self._urgent
-        control.should_save = control.should_save or "save" in closing
 
     @property
     def _urgent(self) -> bool:
@@ -105,14 +112,14 @@ class RunControl:
         elif "save" in self.closing(args):
             # save_strategy="best" takes the flag back when the last evaluation is no new best
             control.should_save = True
-        if self._put_back:
+        if self._put_back or (self._urgent and self._leaves_evaluations):
             control.should_log = False
 
     def take_no_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, decision: Decision, loader: Any
     ) -> None:
         """End a run that has not begun: nothing is trained, evaluated or saved."""
-        self.reason, self.limit = decision.reason, decision.limit
+        self.reason, self.limit, self.took_no_step = decision.reason, decision.limit, True
         control.should_training_stop = True
         self._put_back = hold_back_batches(loader, args)
         if self._put_back is None and state.is_world_process_zero:

@@ -96,6 +96,10 @@ class BudgetSession:
         """Return what this rank alone sees: a signal, a stop file, a condition. Cheap; no collective."""
         return self._condition.check(moment)
 
+    def overdue(self, state: TrainerState, closing: Sequence[Phase], seconds: float = 0.0) -> bool:
+        """Say whether this rank alone sees that some seconds and the closing phases do not fit into a limit in time."""
+        return self.keeper.overdue(self.progress(state), closing, seconds)
+
     def decide(
         self,
         state: TrainerState,

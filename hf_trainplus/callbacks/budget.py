@@ -19,6 +19,7 @@ from hf_trainplus.budget.signals import DEFAULT_SIGNALS, parse_signals
 from hf_trainplus.budget.stops import StopCondition, StopReason
 from hf_trainplus.callbacks._ballot import Decision
 from hf_trainplus.callbacks._budget_control import RunControl, due
+from hf_trainplus.callbacks._budget_leaving import EvaluationLeaving
 from hf_trainplus.callbacks._budget_options import BudgetOptions
 from hf_trainplus.callbacks._budget_resume import ensure_entry, require_measured, saved_state, spent_before
 from hf_trainplus.callbacks._budget_schedule import follow_budget, require_lambda_schedule
@@ -27,7 +28,7 @@ from hf_trainplus.callbacks._budget_session import BudgetSession
 logger = logging.getLogger(__name__)
 
 
-class BudgetCallback(TrainerCallback, ExportableState):
+class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
     """Ends a run inside its budget, with its last evaluation and its checkpoint done; for any Trainer.
 
     At every step boundary it asks whether a further step and then the last evaluation and save still fit, from what
@@ -35,7 +36,8 @@ class BudgetCallback(TrainerCallback, ExportableState):
     budget is used is run once then, and so is a save. One that is due where no further step would fit after it moves
     to the end of the run. A stop file and a deadline end a run the same way; a signal skips the evaluation.
 
-    It does not interrupt a step, an evaluation or a save (``PlusTrainer`` does that), it does not count what a killed
+    It does not interrupt a step, a save or an evaluation (``PlusTrainer`` asks it between two batches and leaves one at
+    a signal, at a stop file, and when no more than the save fits into a limit in time), it does not count what a killed
     session spent after its last checkpoint, and it stops nothing when no limit is set. On resume it restores itself
     from the checkpoint; with the budget spent the run takes no step and returns at once. Under upstream's
     ``restore_callback_states_from_checkpoint`` the callback is rebuilt from plain values, so ``conditions``, ``clock``
@@ -131,13 +133,6 @@ class BudgetCallback(TrainerCallback, ExportableState):
         """The limit that ended the run, e.g. ``"gpu_hours"``; None when none did."""
         return self._run.limit
 
-    def check(self, state: TrainerState) -> StopReason | None:
-        """Return the reason to stop that this rank alone sees now, e.g. between two batches of an evaluation.
-
-        Cheap, and no collective: whoever acts on it lets the ranks agree first.
-        """
-        return self._session.check(self._run.moment(state)) if self._session else None
-
     def reading(self, state: TrainerState) -> Reading | None:
         """Return what the run has spent, None outside training."""
         return self._session.keeper.meter.read(self._session.progress(state)) if self._session else None
@@ -179,7 +174,9 @@ class BudgetCallback(TrainerCallback, ExportableState):
         if self.options.lr_follows_budget:
             require_lambda_schedule(kwargs.get("lr_scheduler"))
         loader = kwargs.get("train_dataloader")
-        self._run = RunControl(self.options.evaluate_at_stop, self.options.save_at_stop)
+        self._run = RunControl(
+            self.options.evaluate_at_stop, self.options.save_at_stop, leaves_evaluations=self.leaves_evaluations
+        )
         self._session = BudgetSession(
             self.options, args, loader, clock=self._clock, energy=self._energy, conditions=self.conditions
         )

@@ -18,6 +18,7 @@ from hf_trainplus.evaluation.metric_values import json_safe_metrics
 from hf_trainplus.evaluation.metrics.adapters.functions import FunctionMetric
 from hf_trainplus.evaluation.prompts import IGNORED_LABEL
 from hf_trainplus.results import ExampleResults
+from hf_trainplus.training.leaving import interruptible
 from hf_trainplus.training.result import agreed, logged_values
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class GeneratedMetrics:
         ``P_generation_seconds``   wall-clock seconds of generating
         =========================  ==========================================================
         """
-        returned = agreed(lambda: self._returned(output, losses))
+        with interruptible(self._runner.trainer):
+            returned = agreed(lambda: self._returned(output, losses))
         of_loss = cast("dict[str, Any]", found.metrics)
         values = self._values(output, returned, request, prefix, subset)
         metrics = {**values, **of_loss, **self._marks(returned, of_loss, prefix)}

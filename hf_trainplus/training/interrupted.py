@@ -10,8 +10,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
 from hf_trainplus import _upstream as upstream
+from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training import pending
 from hf_trainplus.training.checkpoints.saving import amend
+from hf_trainplus.training.leaving import note_left, urgent_stop_seen
 from hf_trainplus.training.strict_state import write_state
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 def leave(trainer: PlusTrainer, error: Exception) -> None:
     """Save and end the training after an evaluation that was left."""
     trainer.stop_requested = True
+    note_left(trainer)
     _save_marked(trainer, error)
     trainer.control.should_save = trainer.control.should_evaluate = False
     trainer.control.should_training_stop = True
@@ -61,6 +64,16 @@ def mark(trainer: PlusTrainer, checkpoint_dir: str) -> None:
     if trainer.pending_error is not None and trainer.args.should_save:
         os.makedirs(checkpoint_dir, exist_ok=True)
         pending.mark_pending(checkpoint_dir, trainer.state.global_step, trainer.pending_error)
+
+
+def make_up(trainer: PlusTrainer, folder: str, trial: Any, ignore_keys: Any) -> None:
+    """Make the evaluation that a checkpoint owes, if it does; a run that has to leave at once makes none."""
+    if not Ranks.current().from_first(pending.is_pending(folder)):
+        return
+    if urgent_stop_seen(trainer):
+        trainer.stop_requested = trainer.control.should_training_stop = True
+    else:
+        catch_up(trainer, folder, trial, ignore_keys)
 
 
 def catch_up(trainer: PlusTrainer, folder: str, trial: Any, ignore_keys: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from hf_trainplus.evaluation.ranks import Ranks
@@ -45,16 +47,68 @@ def close_bars(trainer: Trainer) -> None:
 
 
 def urgent_stop_seen(trainer: Trainer) -> bool:
-    """Say whether any rank was told to leave at once: by ``request_stop``, or by a signal that a callback watches.
+    """Say whether any rank must leave at once: ``request_stop``, a signal, a stop file, a limit in time that is passed.
 
-    A budget or a deadline is no reason: the last evaluation is reserved inside them. It is a collective.
+    It is a collective.
 
     Args:
-        trainer: its callbacks with a ``check(state)`` are asked.
+        trainer: its callbacks with ``leaves_evaluation`` are asked.
     """
     own = bool(getattr(trainer, "stop_requested", False))
     for callback in trainer.callback_handler.callbacks:
-        check = getattr(callback, "check", None)
-        reason = check(trainer.state) if callable(check) and hasattr(callback, "stop_reason") else None
-        own = own or bool(getattr(reason, "urgent", False))
+        leaves = getattr(callback, "leaves_evaluation", None)
+        own = own or (callable(leaves) and bool(leaves(trainer.args, trainer.state)))
     return Ranks.current().any(own)
+
+
+def announce(trainer: Trainer) -> None:
+    """Tell the callbacks that ask for it that this trainer leaves evaluations, and makes up for them on a resume."""
+    for callback in trainer.callback_handler.callbacks:
+        if hasattr(callback, "leaves_evaluations"):
+            callback.leaves_evaluations = True
+
+
+def refuse_before(trainer: Trainer) -> None:
+    """Leave an evaluation of a training run before it begins, somebody else's loop too. It is a collective.
+
+    Raises:
+        EvaluationLeft: any rank must leave at once.
+    """
+    if urgent_stop_seen(trainer):
+        from hf_trainplus.evaluation.loop import EvaluationLeft
+
+        raise EvaluationLeft("left before it began or was whole: a stop was asked for, nothing is reported")
+
+
+def note_left(trainer: Trainer) -> None:
+    """Let the callbacks note why an evaluation was left. It is a collective."""
+    for callback in trainer.callback_handler.callbacks:
+        note = getattr(callback, "evaluation_left", None)
+        if callable(note):
+            note(trainer.args, trainer.state)
+
+
+@contextmanager
+def interruptible(trainer: Trainer) -> Iterator[None]:
+    """Leave a metric call in training as soon as a stop signal comes, by an exception: it may take minutes.
+
+    Several processes have to agree, so they leave before the call and not inside of it. It is a collective.
+
+    Raises:
+        EvaluationLeft: a stop was asked for before the call, or a signal came inside.
+    """
+    if not trainer.is_in_train or trainer.compute_metrics is None:
+        yield
+        return
+    from hf_trainplus.evaluation.loop import EvaluationLeft
+
+    refuse_before(trainer)
+    if Ranks.current().size > 1:
+        yield
+        return
+    with ExitStack() as stack:
+        for callback in trainer.callback_handler.callbacks:
+            raising = getattr(callback, "raising_at_signal", None)
+            if callable(raising):
+                stack.enter_context(raising(lambda: EvaluationLeft("left in a metric call: a signal came")))
+        yield

@@ -14,6 +14,7 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.spooled_array import little_resident
+from hf_trainplus.training.leaving import interruptible
 from hf_trainplus.training.logged import logged_metrics
 from hf_trainplus.training.row_groups import with_groups
 
@@ -75,8 +76,9 @@ def logged_values(
 
 
 def agreed_metrics(runner: EvaluationRunner, output: LoopOutput, request: Request) -> dict[str, Any]:
-    """Compute the metrics of an evaluation, see ``agreed``."""
-    return agreed(lambda: _metrics(runner, output, request))
+    """Compute the metrics of an evaluation, see ``agreed``; a stop signal in training leaves them."""
+    with interruptible(runner.trainer):
+        return agreed(lambda: _metrics(runner, output, request))
 
 
 def agreed(compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training import best, construction, interrupted, pending
-from hf_trainplus.training.leaving import was_left
+from hf_trainplus.training.leaving import refuse_before, was_left
 from hf_trainplus.training.stages import trainer as plans
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def evaluate_step(
     """
     failed.errors.clear()
     try:
+        refuse_before(trainer)
         with construction.flag(trainer, "_is_scheduled"):
             metrics = run()
             if staged is not None:

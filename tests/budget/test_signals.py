@@ -158,6 +158,29 @@ def test_off_the_main_thread_nothing_is_set_and_that_is_said_once(caplog, monkey
     assert "SIGTERM" in told[0]
 
 
+def send_twice_inside(condition):
+    with condition.raising(lambda: TimeoutError("left")):
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            signal.raise_signal(signal.SIGUSR1)
+
+
+def test_a_signal_raises_inside_the_context_alone_and_once():
+    with SignalStop("SIGUSR1") as condition:
+        with pytest.raises(TimeoutError, match="left"):
+            send_twice_inside(condition)
+        signal.raise_signal(signal.SIGUSR1)
+        assert condition.check(Moment()) is StopReason.SIGNAL
+
+
+def test_a_signal_that_came_before_raises_at_the_beginning():
+    with SignalStop("SIGUSR1") as condition:
+        signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(TimeoutError, match="left"), condition.raising(lambda: TimeoutError("left")):
+            pytest.fail("it was to be left before")
+
+
 def test_no_signals_set_nothing():
     with SignalStop(None) as condition:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -149,6 +149,18 @@ class BudgetKeeper:
         share = share_used(rooms, self._first, self.measured, closing=closing, margin_seconds=self.margin_seconds)
         return Verdict(now.limit if now else None, due is not None and now is None, () if due else probe, share)
 
+    def overdue(self, progress: Progress, closing: Sequence[Phase] = ("save",), seconds: float = 0.0) -> bool:
+        """Say whether a limit in time leaves no more than what ends the run: what runs now must be left.
+
+        Args:
+            progress: where training is.
+            closing: phases that are still to be done.
+            seconds: what goes on takes at least, before it can be left again.
+        """
+        rooms = [room for room in self.rooms(progress) if room.quantity == "seconds"]
+        kept_back = self.margin_seconds + seconds
+        return exceeded(rooms, self.measured, closing=closing, margin_seconds=kept_back, another=()) is not None
+
     def _exceeded(
         self, rooms: Sequence[Headroom], pending: Sequence[Phase], closing: Sequence[Phase]
     ) -> Headroom | None:

@@ -24,6 +24,7 @@ def exceeded(
     pending: Sequence[Phase] = (),
     closing: Sequence[Phase] = ("evaluation", "save"),
     margin_seconds: float = 0.0,
+    another: Sequence[Phase] = ("step",),
 ) -> Headroom | None:
     """Return the limit under which no further step fits, None while one does.
 
@@ -36,6 +37,7 @@ def exceeded(
         pending: phases that run at this boundary whether or not the run ends.
         closing: phases that end the run.
         margin_seconds: time kept back for what is not measured, such as leaving the process.
+        another: what is to fit before the closing phases; nothing, to ask whether those alone still do.
 
     Returns:
         The tightest limit that another step would pass, or None.
@@ -52,7 +54,7 @@ def exceeded(
     passed = []
     for room in rooms:
         need = needs.get(room.quantity, 0.0) + measured.upper(
-            [*pending, "step", *closing], room.quantity, deviations=DEVIATIONS
+            [*pending, *another, *closing], room.quantity, deviations=DEVIATIONS
         )
         slack = room.left - need
         if room.left <= 0 or slack < -_ROUNDING * (room.total or room.left):

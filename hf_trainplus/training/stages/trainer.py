@@ -11,7 +11,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training.checkpoints.saving import amend
-from hf_trainplus.training.leaving import urgent_stop_seen, was_left
+from hf_trainplus.training.leaving import note_left, urgent_stop_seen, was_left
 from hf_trainplus.training.stages.record import ENTRY, read_record
 from hf_trainplus.training.strict_state import write_state
 
@@ -78,6 +78,7 @@ def evaluated(trainer: PlusTrainer, run: StagedRun) -> None:
 def interrupted_alone(trainer: PlusTrainer, error: Exception) -> None:
     """Leave an evaluation that a stage without training consists of: the boundary before it stays as it is."""
     if was_left(error):
+        note_left(trainer)
         trainer.stop_requested = trainer.control.should_training_stop = True
     elif getattr(trainer.args, "on_eval_error", "raise") == "raise":
         raise error

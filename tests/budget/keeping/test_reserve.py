@@ -47,6 +47,16 @@ def test_the_margin_is_kept_back():
     assert exceeded([seconds(12.0)], measured, margin_seconds=4) is not None
 
 
+def test_without_another_step_only_what_ends_the_run_must_fit():
+    room = [Headroom("wall_clock", "seconds", 3.0, 100)]
+    known = Measured()
+    known.add("step", {"seconds": 10.0})
+    known.add("save", {"seconds": 1.0})
+    assert exceeded(room, known, closing=["save"]).limit == "wall_clock"
+    assert exceeded(room, known, closing=["save"], another=()) is None
+    assert exceeded(room, known, closing=["save"], another=(), margin_seconds=1.5).limit == "wall_clock"
+
+
 def test_the_tightest_limit_is_named():
     rooms = [seconds(1.0), Headroom("gpu_hours", "seconds", -50.0, 3600.0), seconds(500.0)]
     assert exceeded(rooms, steady()).limit == "gpu_hours"
