@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -14,6 +14,8 @@ from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
 from hf_trainplus.callbacks._watched_metric import larger_is_better, watched_key
 from hf_trainplus.decisions.patience import Patience, PatienceVerdict, Unit
 
+_THRESHOLDS = ("stopping_threshold", "divergence_threshold")
+
 
 class PatienceCallback(TrainerCallback, ExportableState):
     """Stop training when a metric has not improved for some evaluations, steps or seconds, on any Trainer.
@@ -22,8 +24,8 @@ class PatienceCallback(TrainerCallback, ExportableState):
     resumed run stops where the uninterrupted one stops, and a run that had stopped takes no further step. NaN and
     infinity never improve; they count as an evaluation without improvement, or stop at once. It saves nothing, loads
     nothing, and needs neither ``load_best_model_at_end`` nor a periodic ``eval_strategy``. Under
-    ``PlusTrainer(eval_mode="race")`` the race judges the patience on paired differences and this callback judges only
-    its thresholds, on the safe end of the logged interval.
+    ``PlusTrainer(eval_mode="race")`` the race judges patience and thresholds, from as many rows as they need. The
+    evaluation before the first step (``eval_on_start``) decides nothing, as upstream's never is the best.
 
     Args:
         patience: evaluations, steps or seconds without improvement, > 0; None for the thresholds only.
@@ -72,7 +74,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         self._missing: list[str] | None = None
         self._found_at: int | None = None
         self._put_back: Callable[[], None] | None = None
-        self.judged_elsewhere = False
+        self.judged_elsewhere = self._stopped = False
         self.verdict: PatienceVerdict | None = None
 
     @property
@@ -92,14 +94,14 @@ class PatienceCallback(TrainerCallback, ExportableState):
         name = type(self).__name__
         self.patience = Patience(**self._options, greater_is_better=self._direction(args))
         self._before, self._since, self._missing, self.verdict = 0.0, self._clock(), None, None
-        self._found_at = None
+        self._found_at, self.judged_elsewhere, self._stopped = None, False, False
         saved = saved_state(state, name)
         if saved:
             self.patience.load_state_dict(saved["patience"])
             self._before = float(saved["elapsed_seconds"])
         ensure_entry(state, name, self.state())
         if saved.get("stopped"):
-            control.should_training_stop = True
+            control.should_training_stop = self._stopped = True
             self._put_back = hold_back_batches(kwargs.get("train_dataloader"), args)
 
     def on_step_begin(
@@ -126,14 +128,33 @@ class PatienceCallback(TrainerCallback, ExportableState):
                 self._require(args)
             return
         self._missing, self._found_at = None, state.global_step
-        if self.judged_elsewhere:
-            self._judge_thresholds(args, control, found, key)
+        if self.judged_elsewhere or not state.global_step:
             return
         self.verdict = self.patience.update(
             float(found[key]), step=state.global_step, elapsed_seconds=self.elapsed_seconds
         )
-        if self.verdict.stop:
+        self._stopped = self.verdict.stop
+        if self._stopped:
             control.should_training_stop = True
+
+    def thresholds(self) -> tuple[float, ...]:
+        """Return the levels of the metric that stop the run, for a race to judge."""
+        return tuple(self._options[name] for name in _THRESHOLDS if self._options[name] is not None)
+
+    def judge_elsewhere(self, *, stop: bool, finite: bool, reached: Sequence[bool]) -> bool:
+        """Take a race's verdict on an evaluation, and return whether the run stops.
+
+        Args:
+            stop: patience has run out.
+            finite: the metric is a number.
+            reached: for each of ``thresholds()``, whether the metric is there or better.
+        """
+        given = [name for name in _THRESHOLDS if self._options[name] is not None]
+        side = dict(zip(given, reached, strict=True))
+        if finite:
+            stop = stop or side.get("stopping_threshold", False) or not side.get("divergence_threshold", True)
+        self._stopped = stop or (not finite and self.patience.nonfinite == "stop")
+        return self._stopped
 
     def evaluation_failed(self) -> None:
         """Do not miss the metric of an evaluation that failed, when the run goes on in spite of it."""
@@ -155,7 +176,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         saved = {
             "patience": self.patience.state_dict(),
             "elapsed_seconds": self.elapsed_seconds,
-            "stopped": self.verdict is not None and self.verdict.stop,
+            "stopped": self._stopped,
         }
         return {"args": arguments, "attributes": {"saved": saved}}
 
@@ -170,17 +191,3 @@ class PatienceCallback(TrainerCallback, ExportableState):
             f"PatienceCallback watches {self.key(args)!r} and the evaluation gave {', '.join(missing) or 'nothing'}. "
             'Name one of these, e.g. PatienceCallback(metric="loss").'
         )
-
-    def _judge_thresholds(
-        self, args: TrainingArguments, control: TrainerControl, metrics: Mapping[str, float], key: str
-    ) -> None:
-        """Judge thresholds on the end of the interval that is further from them."""
-        greater = self._direction(args)
-        low, high = metrics.get(f"{key}_ci_low", metrics[key]), metrics.get(f"{key}_ci_high", metrics[key])
-        worst, best = (low, high) if greater else (high, low)
-        sign = 1.0 if greater else -1.0
-        good, bad = self._options["stopping_threshold"], self._options["divergence_threshold"]
-        if good is not None and sign * (worst - good) >= 0:
-            control.should_training_stop = True
-        if bad is not None and sign * (best - bad) < 0:
-            control.should_training_stop = True

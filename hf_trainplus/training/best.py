@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
@@ -34,6 +34,34 @@ def set_prefix(prefix: str) -> str:
     while prefix == "eval_eval" or prefix.startswith("eval_eval_"):
         prefix = prefix[len("eval_") :]
     return re.sub(r"[^A-Za-z0-9_./-]", "_", prefix)
+
+
+def watched_set(key: str, names: Iterable[str]) -> str | None:
+    """Return which of several evaluation sets a metric's key belongs to; None for none of them.
+
+    Of two names of which one begins with the other, the longer one is meant.
+
+    Example:
+        >>> watched_set("eval_test_hard_loss", ["test", "test_hard"]), watched_set("eval_my_set_loss", ["my set"])
+        ('test_hard', 'my set')
+    """
+    fitting = [name for name in names if key.startswith(f"{set_prefix(f'eval_{name}')}_")]
+    return max(fitting, key=len, default=None)
+
+
+def own_name(key: str, sets: Any) -> str:
+    """Return a metric's name without what stands for evaluation and set.
+
+    Args:
+        key: key among logged metrics.
+        sets: the evaluation set, or a mapping of several.
+
+    Example:
+        >>> own_name("eval_loss", [1, 2]), own_name("eval_my_set_f1", {"my set": [1], "b": [2]})
+        ('loss', 'f1')
+    """
+    name = watched_set(key, sets) if isinstance(sets, dict) else None
+    return key.removeprefix("eval" if name is None else set_prefix(f"eval_{name}")).removeprefix("_")
 
 
 def require_metric(args: TrainingArguments, metrics: Mapping[str, Any], label_names: Collection[str]) -> None:
@@ -118,7 +146,7 @@ def check_watched_set(args: TrainingArguments, names: Collection[str], *, metric
     if args.metric_for_best_model is None or metrics_of_others:
         return
     watched = metric_key(args.metric_for_best_model)
-    if any(watched.startswith(f"{set_prefix(f'eval_{name}')}_") for name in names):
+    if watched_set(watched, names) is not None:
         return
     keys = [f"{set_prefix(f'eval_{name}')}_loss".removeprefix("eval_") for name in names]
     choices = ", ".join(keys)

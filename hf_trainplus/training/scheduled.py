@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from hf_trainplus.training.racing.live_race import LiveRace
     from hf_trainplus.training_args import PlusTrainingArguments
 
+NONE_WATCHED = (
+    "eval_mode='race' evaluates every row here: metric_for_best_model names none of the evaluation sets, so no metric "
+    "decides; name one, e.g. metric_for_best_model='NAME_loss'"
+)
+
 
 class ScheduledEvaluations:
     """Chooses how each scheduled evaluation is made; an evaluation that a person asks for is never its business.
@@ -85,7 +90,9 @@ class ScheduledEvaluations:
         only = self._args.prediction_loss_only if loss_only is None else loss_only
         request = Request(source, only, ignore_keys=ignore_keys)
         watched = self._is_watched(prefix)
-        if self.mode == "race" and watched and self.race.applies(request, prefix):
+        # upstream's best is never that of eval_on_start, so its evaluation is no part of the race
+        races = self.mode == "race" and watched and self._trainer.state.global_step > 0
+        if races and self.race.applies(request, prefix):
             return self._runner.generation.added_to(
                 self.race.observe(request, prefix), replace(request, scheduled=True), prefix
             )
@@ -103,7 +110,14 @@ class ScheduledEvaluations:
     def _is_watched(self, prefix: str) -> bool:
         if not isinstance(self._trainer.eval_dataset, dict):
             return True
-        return best.metric_key(str(self._args.metric_for_best_model or "loss")).startswith(f"{prefix}_")
+        name = self._watched_set()
+        if name is None and self.mode == "race":
+            self._runner.say_once(NONE_WATCHED)
+        return name is not None and best.set_prefix(f"eval_{name}") == prefix
+
+    def _watched_set(self) -> str | None:
+        key = best.metric_key(str(self._args.metric_for_best_model or "loss"))
+        return best.watched_set(key, cast("dict[str, Any]", self._trainer.eval_dataset))
 
     # ---- subset ----
     def _subset(self, source: EvaluationSource, prefix: str, watched: bool) -> Subset | None:
@@ -169,11 +183,12 @@ class ScheduledEvaluations:
         """
         if self.racing or self._last is not None or self.mode == "full":
             return
-        sets, name = self._trainer.eval_dataset, None
-        if isinstance(sets, dict):
-            name = next(key for key in sets if self._is_watched(f"eval_{key}"))
+        name = self._watched_set() if isinstance(self._trainer.eval_dataset, dict) else None
         loss_only = self._args.prediction_loss_only or self._trainer.compute_metrics is None
-        request, prefix = Request(source_of(name), loss_only), "eval" if name is None else f"eval_{name}"
+        request, prefix = (
+            Request(source_of(name), loss_only),
+            "eval" if name is None else best.set_prefix(f"eval_{name}"),
+        )
         if self.mode == "subset":
             self._last = (request, prefix)
         else:

@@ -108,3 +108,11 @@ def test_bad_options_are_refused():
         PatienceCallback(0)
     with pytest.raises(ValueError, match="unit='epochs'"):
         PatienceCallback(3, unit="epochs")
+
+
+def test_the_evaluation_before_the_first_step_decides_nothing(tmp_path):
+    losses = [9, 8, 8, 8, 8, 1]  # the last of them is that of step 0
+    options = {"eval_on_start": True, "max_steps": 5}
+    stock = run(tmp_path / "stock", losses, EarlyStoppingCallback(early_stopping_patience=2), **options)
+    ours = run(tmp_path / "ours", losses, PatienceCallback(2, stopping_threshold=2.0), **options)
+    assert ours.state.global_step == stock.state.global_step == 4

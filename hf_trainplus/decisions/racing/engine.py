@@ -117,6 +117,7 @@ class Race:
         position: float | None = None,
         levels: Sequence[float] = (),
         exact_if_reached: bool = False,
+        sides: Sequence[float] = (),
     ) -> Operation:
         """Enter the live weights as ``checkpoint`` and read what the decisions of this moment need.
 
@@ -127,6 +128,7 @@ class Race:
             levels: levels of the metric of which it must be known whether this checkpoint reaches them, for stage
                 advance and plateau schedulers; decided in ``verdict.levels``.
             exact_if_reached: read every row of a checkpoint that reaches a level: its value will be the next level.
+            sides: further levels, after the others in ``verdict.levels``, of which nothing but the side is needed.
 
         Returns:
             Through the generator: the verdict.
@@ -139,7 +141,8 @@ class Race:
                 f"checkpoint {checkpoint} follows {self.state.last}; observe them in rising order, each once."
             )
         place = float(self.state.observations if position is None else position)
-        return self._transaction(self._observe(checkpoint, place, levels, exact_if_reached), checkpoint)
+        asked = [(level, exact_if_reached) for level in levels] + [(level, False) for level in sides]
+        return self._transaction(self._observe(checkpoint, place, asked), checkpoint)
 
     def settle(self, live: int | None = None) -> Operation:
         """Compare until one candidate is left.
@@ -189,7 +192,7 @@ class Race:
             course.begin(None)
             raise
 
-    def _observe(self, checkpoint: int, position: float, levels: Sequence[float], exact: bool) -> Operation:
+    def _observe(self, checkpoint: int, position: float, levels: Sequence[tuple[float, bool]]) -> Operation:
         course, state = self._course, self.state
         if state.observations == 0:
             state.first_position = state.reset_position = position
@@ -198,7 +201,7 @@ class Race:
         yield from self._compete(checkpoint)
         course.learn(checkpoint)
         decided: list[LevelVerdict] = []
-        for level in levels:
+        for level, exact in levels:
             decided.append((yield from decide_level(course, checkpoint, level, exact_if_reached=exact)))
         before = level_of(state, course.judge, checkpoint)
         yield from self._make_room()

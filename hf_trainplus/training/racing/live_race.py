@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,11 +16,10 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import RACE_FILE
-from hf_trainplus.training.racing import plateau, weights
+from hf_trainplus.training.racing import patience, plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
-from hf_trainplus.training.racing.patience import TakenPatience, take_patience
 from hf_trainplus.training.racing.readings import label_codes, put_level
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
@@ -59,7 +59,7 @@ class LiveRace:
         self._request: tuple[Request, str] | None = None
         self._resume_from: str | None = None
         self._last: Observed | None = None
-        self._patience = TakenPatience()
+        self._patience = patience.TakenPatience()
 
     @property
     def _args(self) -> PlusTrainingArguments:
@@ -70,6 +70,8 @@ class LiveRace:
         """Forget an earlier run; the race of the checkpoint is taken up at the first evaluation."""
         self.session, self._refused, self._request, self._last = None, False, None, None
         self._resume_from = resume_from
+        patience.give_back(self._trainer, self._patience)
+        self._patience = patience.TakenPatience()
 
     def applies(self, request: Request, prefix: str) -> bool:
         """Say whether this evaluation is raced; the session is made the first time."""
@@ -87,8 +89,10 @@ class LiveRace:
         """Enter the live weights and return what is logged of them."""
         session = cast("RaceSession", self.session)
         levels = plateau.levels(self._trainer)
-        observed = self._last = session.observe(self._trainer.state.global_step, self._patience.place(), levels)
-        if observed.verdict.stop:
+        taken = self._patience
+        observed = session.observe(self._trainer.state.global_step, taken.place(), levels, taken.sides())
+        self._last = observed
+        if taken.stops(observed.verdict):
             self._trainer.control.should_training_stop = True
         result = self._logged(observed, request, prefix)
         if levels:
@@ -132,6 +136,8 @@ class LiveRace:
 
     def _set_best(self, step: int, value: float | None, folder: str | None) -> None:
         state = self._trainer.state
+        if value is not None and self._watched_name() == "perplexity":
+            value = math.exp(value)  # the loss is raced, of which it is a function
         state.best_metric, state.best_global_step, state.best_model_checkpoint = value, step, folder
 
     def _best_folder(self, run_dir: str, winner: int) -> str | None:
@@ -226,7 +232,9 @@ class LiveRace:
             return "a row's loss may depend on the rows beside it"
         if self._runner.generation.applies and self._watched_name() not in ("loss", "perplexity"):
             return "the watched metric is one of generated texts, and a race generates none"
-        return plateau.why_not(trainer, self._watched_name(), greater_is_better=self._greater)
+        return patience.why_not(trainer, self._watched_key()) or plateau.why_not(
+            trainer, self._watched_name(), greater_is_better=self._greater
+        )
 
     @property
     def _greater(self) -> bool:
@@ -237,15 +245,11 @@ class LiveRace:
         return best.metric_key(str(self._args.metric_for_best_model or "loss"))
 
     def _watched_name(self) -> str:
-        name = self._watched_key()[len("eval_") :]
-        sets = self._trainer.eval_dataset
-        if isinstance(sets, dict):
-            return next((name[len(key) + 1 :] for key in sets if name.startswith(f"{key}_")), name)
-        return name
+        return best.own_name(self._watched_key(), self._trainer.eval_dataset)
 
     def _config(self) -> RaceConfig:
         args = self._args
-        self._patience = take_patience(self._trainer, self._runner.say_once)
+        self._patience = patience.take_patience(self._trainer, self._runner.say_once)
         return RaceConfig(
             strict=args.eval_race_strict,
             patience=self._patience.patience,

@@ -65,9 +65,11 @@ class RaceSession:
         self._driver = driver
         self._say = say
 
-    def observe(self, step: int, position: float | None = None, levels: Sequence[float] = ()) -> Observed:
+    def observe(
+        self, step: int, position: float | None = None, levels: Sequence[float] = (), sides: Sequence[float] = ()
+    ) -> Observed:
         """Enter the live weights as the checkpoint of ``step``; one that reaches a level is read fully."""
-        steps = self.race.observe(step, position=position, levels=levels, exact_if_reached=True)
+        steps = self.race.observe(step, position=position, levels=levels, exact_if_reached=True, sides=sides)
         verdict = self._drive(steps)
         observed = self._observed(step, verdict)
         self._driver.forget_except(verdict.candidates)
