@@ -204,7 +204,7 @@ class Sampler:
                 told["energy_wh"] = (value - first) / 3600.0
             elif name == "ecc_uncorrected_errors":
                 told[name] = value - first
-            elif before is not None and self._before_at is not None and now > self._before_at:
+            elif before is not None and self._before_at is not None and now > self._before_at and value >= before:
                 told[f"{name}_per_second"] = (value - before) / (now - self._before_at)
         return told
 

@@ -65,6 +65,16 @@ def test_counters_become_growth_and_rates():
     }
 
 
+def test_a_counter_that_begins_anew_has_no_rate():
+    sent = iter([8 * GIB, 1 * GIB, 2 * GIB])
+    sampler, clock = hand_sampler(FakeDevice(0, reading=lambda: DeviceReading(nvlink_tx_bytes=next(sent))))
+    seen = []
+    for _ in range(3):
+        clock.now += 1.0
+        seen.append(sampler.sample())
+    assert seen == [{}, {}, {"gpu0/nvlink_tx_gib_per_second": 1.0}]
+
+
 def test_wsl_zero_with_steps_advancing_is_not_measurable_and_has_no_key():
     device = FakeDevice(0, **busy(utilization_percent=0.0))
     sampler, clock = hand_sampler(device, proof=5)

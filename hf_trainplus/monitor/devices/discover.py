@@ -91,7 +91,7 @@ def open_devices(
     seen = dict(os.environ if environment is None else environment)
     found = OpenDevices()
     _open_nvidia(found, torch_uuids, seen, pid, _is_wsl(proc_version))
-    if not found.devices and (amd := _import("amdsmi")) is not None:
+    if not found.devices and (amd := _import("amdsmi", "amdsmi_init")) is not None:
         _open_amd(found, amd, seen, pid)
     if not found.devices and torch_mps is not None:
         found.source = MpsSource(torch_mps)
@@ -102,7 +102,7 @@ def open_devices(
 def _open_nvidia(
     found: OpenDevices, torch_uuids: Sequence[str] | None, environment: dict[str, str], pid: int | None, wsl: bool
 ) -> None:
-    nvml = _import("pynvml")
+    nvml = _import("pynvml", "nvmlInit")
     if nvml is None:
         if torch_uuids:
             found.notices.append("CUDA devices are not monitored: pynvml is missing; pip install nvidia-ml-py.")
@@ -128,13 +128,18 @@ def _open_amd(found: OpenDevices, smi: ModuleType, environment: dict[str, str], 
         found.notices.append(f"AMD devices are not monitored: {reason}")
         return
     found.close()
+    if source.devices:
+        # torch's devices are these: that they have no NVML is no fault
+        found.notices.clear()
     found.source = source
     found.trust = {device.info.index: UseTrust(suspect=False) for device in source.devices}
 
 
-def _import(name: str) -> ModuleType | None:
+def _import(name: str, function: str) -> ModuleType | None:
+    """Import a vendor's module; None without it, also where a folder of its name is taken for a module."""
     try:
-        return import_module(name)
+        module = import_module(name)
+        return module if hasattr(module, function) else None
     except (ImportError, OSError):
         # amdsmi raises OSError or KeyError where the ROCm library is not installed
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -143,9 +144,10 @@ class Host:
         if self._before is None or now <= self._before[0]:
             return {}
         then, before = self._before
-        gone = {name: value - before[name] for name, value in counters.items() if name in before}
+        # a counter that went back (an interface or a disk was taken away) tells nothing about this time
+        gone = {name: value - before[name] for name, value in counters.items() if value >= before.get(name, math.inf)}
         rates: dict[str, float | None] = {}
-        if gone.get("cpu_all", 0.0) > 0:
+        if gone.get("cpu_all", 0.0) > 0 and "cpu_idle" in gone:
             rates["cpu_percent"] = 100.0 * (1.0 - gone["cpu_idle"] / gone["cpu_all"])
         if "process_cpu" in gone:
             rates["process_cpu_percent"] = 100.0 * gone["process_cpu"] / (now - then)

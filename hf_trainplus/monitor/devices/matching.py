@@ -97,6 +97,10 @@ def match_devices(
             found.append(str(reason))
             if reason.invalid:
                 break
+    named = [item[0] for item in found if not isinstance(item, str)]
+    if len(set(named)) < len(named):
+        # 0,GPU-... of the same card: what CUDA makes of it is written nowhere
+        return MatchResult((), (f"no device is monitored: {mask!r} names a device twice; name each once.",))
     return _collect(found)
 
 

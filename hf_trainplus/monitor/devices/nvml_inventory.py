@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from hf_trainplus.monitor.devices.guard import ValueGuard
 from hf_trainplus.monitor.devices.matching import MigSlice, PhysicalDevice
@@ -22,7 +22,14 @@ class Inventory:
     handles: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def guard_maker(nvml: Any, notices: list[str]) -> Callable[[str], ValueGuard]:
+class MakeGuard(Protocol):
+    """Makes a guard that knows NVML's errors."""
+
+    def __call__(self, owner: str, attempts: int = 3) -> ValueGuard:
+        """Return the guard of one owner of values."""
+
+
+def guard_maker(nvml: Any, notices: list[str]) -> MakeGuard:
     """Return a function owner -> guard that knows NVML's errors.
 
     Args:
@@ -31,20 +38,22 @@ def guard_maker(nvml: Any, notices: list[str]) -> Callable[[str], ValueGuard]:
     """
     named = [getattr(nvml, f"NVMLError_{name}", None) for name in _PERMANENT]
     # a pynvml of another age may lack a function or take other arguments; that does not heal
-    permanent = (*(error for error in named if error is not None), AttributeError, TypeError)
+    other_age = (AttributeError, TypeError, ctypes.ArgumentError)
+    permanent = (*(error for error in named if error is not None), *other_age)
 
-    def make(owner: str) -> ValueGuard:
+    def make(owner: str, attempts: int = 3) -> ValueGuard:
         return ValueGuard(
             owner,
             notices,
-            errors=(nvml.NVMLError, AttributeError, TypeError, ValueError),
+            errors=(nvml.NVMLError, *other_age, ValueError, OSError),
             permanent=lambda error: isinstance(error, permanent),
+            attempts=attempts,
         )
 
     return make
 
 
-def list_devices(nvml: Any, make_guard: Callable[[str], ValueGuard]) -> Inventory:
+def list_devices(nvml: Any, make_guard: MakeGuard) -> Inventory:
     """List GPUs and MIG slices.
 
     It ties nothing to CUDA's indices and starts no library.
@@ -56,7 +65,8 @@ def list_devices(nvml: Any, make_guard: Callable[[str], ValueGuard]) -> Inventor
     Returns:
         The inventory; a GPU whose handle or UUID cannot be read keeps its place with ``uuid`` None.
     """
-    count = make_guard("NVML").ask("device count", nvml.nvmlDeviceGetCount) or 0
+    # asked for once: without it there is nothing to ask again
+    count = make_guard("NVML", attempts=1).ask("device count", nvml.nvmlDeviceGetCount) or 0
     handles: dict[str, tuple[Any, Any]] = {}
     physical = [_one(nvml, position, make_guard(f"device {position} of NVML"), handles) for position in range(count)]
     return Inventory(tuple(physical), handles)

@@ -1,5 +1,5 @@
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pynvml
 import pytest
@@ -52,6 +52,43 @@ def test_a_mismatch_costs_one_warning_even_where_torch_sees_nothing(modules):
 def test_amd_when_nvml_is_not_there(modules):
     modules(amdsmi=FakeSmi(2))
     assert [device.info.kind for device in open_devices(environment={}).devices] == ["rocm", "rocm"]
+
+
+@pytest.mark.parametrize("nvml", [None, FakeNvml([], init_error=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)])
+def test_a_machine_of_amds_is_not_told_that_it_has_no_nvml(modules, nvml):
+    modules(pynvml=nvml, amdsmi=FakeSmi(2))
+    opened = open_devices(torch_uuids=["a", "b"], environment={})
+    assert len(opened.devices) == 2
+    assert opened.drain_notices() == []
+
+
+def test_a_folder_that_is_taken_for_a_module_is_a_missing_one(modules):
+    modules(pynvml=ModuleType("pynvml"), amdsmi=ModuleType("amdsmi"))
+    opened = open_devices(torch_uuids=["a"], environment={})
+    assert opened.devices == ()
+    assert opened.drain_notices() == ["CUDA devices are not monitored: pynvml is missing; pip install nvidia-ml-py."]
+    assert open_devices(environment={}).drain_notices() == []
+
+
+def test_a_driver_that_cannot_count_its_devices_says_so_once(modules):
+    nvml = FakeNvml([FakeGpu()])
+    nvml.nvmlDeviceGetCount = lambda: nvml._called(FakeGpu(faults={"*": pynvml.NVML_ERROR_UNKNOWN}), "count", 1)
+    modules(pynvml=nvml)
+    assert open_devices(environment={}).drain_notices() == [
+        "NVML: device count cannot be read (Unknown Error); it is reported as missing from here on."
+    ]
+
+
+def test_an_apple_gpu_that_fails_is_missing_and_warned_about_once(modules):
+    def gone():
+        raise RuntimeError("the device is gone")
+
+    modules()
+    mps = SimpleNamespace(driver_allocated_memory=gone, current_allocated_memory=lambda: 3)
+    opened = open_devices(torch_mps=mps, environment={})
+    readings = [opened.devices[0].read() for _ in range(6)]
+    assert {(reading.memory_used_bytes, reading.process_memory_bytes) for reading in readings} == {(None, 3.0)}
+    assert len(opened.drain_notices()) == 1
 
 
 def test_mps_last(modules):

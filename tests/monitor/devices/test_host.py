@@ -73,6 +73,22 @@ def test_a_container_without_disk_counters_misses_them_and_nothing_else():
     assert reading.network_send_bytes_per_second == 0.0
 
 
+def test_a_counter_that_goes_back_is_missing_and_never_negative():
+    fake = FakePsutil()
+    fake.network = SimpleNamespace(bytes_recv=500, bytes_sent=500)
+    fake.times = Times(1.0, 0.0, 0.0, 9.0, 5.0, 0.0)
+    host = Host(fake, clock=iter([0.0, 1.0, 2.0]).__next__)
+    host.read()
+    fake.network = SimpleNamespace(bytes_recv=20, bytes_sent=600)  # an interface is gone
+    fake.times = Times(9.0, 0.0, 0.0, 9.0, 0.0, 0.0)  # the kernel's count of waiting for disks is no clock
+    reading = host.read()
+    assert reading.network_receive_bytes_per_second is None
+    assert reading.network_send_bytes_per_second == 100.0
+    assert reading.cpu_percent is None
+    fake.network = SimpleNamespace(bytes_recv=50, bytes_sent=600)
+    assert host.read().network_receive_bytes_per_second == 30.0
+
+
 def test_a_failing_value_is_missing_and_warned_about_once():
     fake = FakePsutil()
 

@@ -26,6 +26,14 @@ def test_torch_uuids_under_a_mask_keep_logical_indices():
     assert uuids(match_devices(SAME, torch_uuids=["GPU-cccc3333-0000"], mask="2")) == [(0, C)]
 
 
+@pytest.mark.parametrize("mask", [f"0,{A}", f"{B},1", f"GPU-aaaa,{A}"])
+def test_a_device_named_twice_in_two_forms_leaves_nothing_certain(mask):
+    result = match_devices(SAME, mask=mask)
+    assert result.matches == ()
+    assert result.notices == (f"no device is monitored: {mask!r} names a device twice; name each once.",)
+    assert uuids(match_devices(SAME, mask=mask, torch_uuids=["aaaa1111-0000"])) == [(0, A)]
+
+
 def test_a_torch_uuid_that_the_driver_does_not_list_is_said_and_the_others_kept():
     result = match_devices(SAME, torch_uuids=["dead", "cccc3333-0000"])
     assert uuids(result) == [(1, C)]

@@ -1,3 +1,5 @@
+import ctypes
+
 import pynvml
 import pytest
 
@@ -114,6 +116,19 @@ def test_mig_gives_memory_of_the_slice_and_no_use_or_power():
 def test_a_vgpu_is_suspect_and_bare_metal_is_not():
     opened = source(FakeGpu(uuid="GPU-a", virtualization=2), FakeGpu(uuid="GPU-b"))
     assert [opened.zeros_are_suspect(0), opened.zeros_are_suspect(1)] == [True, False]
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), ctypes.ArgumentError("argument 2: wrong type"), ValueError("odd")])
+def test_an_error_of_the_library_beneath_takes_no_other_value_with_it(error):
+    nvml = FakeNvml([FakeGpu()])
+
+    def fail(*_):
+        raise error
+
+    nvml.nvmlDeviceGetPowerUsage = fail
+    readings = [device.read() for device in NvmlSource(nvml).devices for _ in range(5)]
+    assert [reading.power_watts for reading in readings] == [None] * 5
+    assert [reading.temperature_celsius for reading in readings] == [55.0] * 5
 
 
 def test_a_percentage_out_of_range_is_missing():
