@@ -55,6 +55,7 @@ def plan_batches(
     max_rows: int | None = None,
     rank: int = 0,
     world_size: int = 1,
+    even_rows: bool = False,
 ) -> BatchPlan:
     """Deal rows into batches and batches to ranks; every row lands on exactly one rank, exactly once.
 
@@ -72,6 +73,8 @@ def plan_batches(
         max_rows: largest number of rows a batch under a token limit, >= 1; None for no bound.
         rank: number of this process, in [0, world_size).
         world_size: number of processes, >= 1.
+        even_rows: give all ranks equally many rows in each round, for trainers that gather rows of a batch over ranks:
+            a rank without a batch of its own repeats another rank's, and a short last batch has a round of its own.
 
     Returns:
         This rank's batches; their number is the same on every rank, 0 when there are no rows.
@@ -90,10 +93,15 @@ def plan_batches(
     if not len(positions):
         return BatchPlan((), ())
     if measured is None:
-        cuts = [*range(batch_size, len(positions), batch_size)]
-        return _share_in_order(np.split(positions, cuts), rank, world_size)
+        plain = np.split(positions, [*range(batch_size, len(positions), batch_size)])
+        if even_rows:
+            return _share_rounds(_plain_rounds(plain, world_size), rank)
+        return _share_in_order(plain, rank, world_size)
     order = np.lexsort((positions, -measured))
     positions, measured = positions[order], measured[order]
+    if even_rows:
+        most = batch_size if tokens_per_batch is None else None
+        return _share_rounds(_even_rounds(positions, measured, most or max_rows, tokens_per_batch, world_size), rank)
     if tokens_per_batch is None:
         bounds = [*range(0, len(positions), batch_size), len(positions)]
     else:
@@ -151,6 +159,34 @@ def _share_by_tokens(
                 own.append(positions[starts[batch] : starts[batch] + rows[batch]])
     real = [np.ones(len(batch), dtype=np.bool_) for batch in own]
     return _with_fillers(own, real, -(-len(rows) // world_size), positions[-1:])
+
+
+def _plain_rounds(batches: Sequence[Int64Array], world_size: int) -> list[list[Int64Array]]:
+    equal = [batch for batch in batches if len(batch) == len(batches[0])]
+    rounds = [equal[first : first + world_size] for first in range(0, len(equal), world_size)]
+    return rounds if len(equal) == len(batches) else [*rounds, list(batches[-1:])]
+
+
+def _even_rounds(
+    longest_first: Int64Array, lengths: Int64Array, most_rows: int | None, tokens: int | None, world_size: int
+) -> list[list[Int64Array]]:
+    """Cut sorted rows into rounds of one batch a rank, all with as many rows as fit beside the round's longest."""
+    rounds, start = [], 0
+    while start < len(longest_first):
+        left = len(longest_first) - start
+        rows = left if tokens is None else tokens // max(1, int(lengths[start]))
+        rows = max(1, min(rows, most_rows or rows, left // world_size))
+        taken = longest_first[start : start + rows * world_size]
+        rounds.append(np.split(taken, [*range(rows, len(taken), rows)]))
+        start += len(taken)
+    return rounds
+
+
+def _share_rounds(rounds: Sequence[Sequence[Int64Array]], rank: int) -> BatchPlan:
+    """Take this rank's batch of each round; a rank that has none repeats the last one's rows."""
+    own = [batches[min(rank, len(batches) - 1)].copy() for batches in rounds]
+    real = [np.full(len(batch), rank < len(batches)) for batch, batches in zip(own, rounds, strict=True)]
+    return BatchPlan(tuple(own), tuple(real))
 
 
 def _with_fillers(own: list[Int64Array], real: list[BoolArray], count: int, row: Int64Array) -> BatchPlan:

@@ -41,6 +41,7 @@ class WindowSizes:
         window_rows: most rows held at a time, >= 1; None for 32 plain batches.
         window_bytes: most memory that the rows of a window may take, in bytes, >= 1.
         keep_order: leave rows in plain batches in order of arrival, for losses that depend on batch mates.
+        even_rows: give all ranks that share a window equally many rows in each round, see ``plan_batches``.
 
     Raises:
         ValueError: a size below 1.
@@ -56,6 +57,7 @@ class WindowSizes:
     window_rows: int | None = None
     window_bytes: int = _WINDOW_BYTES
     keep_order: bool = False
+    even_rows: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "tokens_per_batch", "max_rows", "window_rows", "window_bytes"):
@@ -123,6 +125,7 @@ def collate_window(
         max_rows=sizes.max_rows,
         rank=rank,
         world_size=world_size,
+        even_rows=sizes.even_rows,
     )
     loaded = [
         LoadedBatch(positions[members], real, collate([rows[member] for member in members.tolist()]))

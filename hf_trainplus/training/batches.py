@@ -65,6 +65,7 @@ class BatchSource:
         ranks: Ranks,
         *,
         rows_are_independent: bool,
+        even_rows: bool = False,
         ids: npt.NDArray[np.int64] | None = None,
         probe: Callable[[Any], object] | None = None,
         progress: EvaluationProgress | None = None,
@@ -75,6 +76,7 @@ class BatchSource:
             source: the dataset.
             ranks: the processes that share the rows.
             rows_are_independent: False keeps the trainer's own batches and order.
+            even_rows: all ranks run equally many rows at a time, for a loss that may gather them.
             ids: positions of the rows to run; None for all.
             probe: runs the model on a collated batch, to measure how large a batch should be; None where ranks would
                 have to run it together.
@@ -85,17 +87,25 @@ class BatchSource:
         if ids is None and not isinstance(kept.loader, StreamLoader):
             ids = np.arange(len(kept.dataset))
         tokens = self._tokens_per_batch(source, kept, ranks, probe, ids) if rows_are_independent else None
-        sizes = WindowSizes(batch_size=size, tokens_per_batch=tokens, keep_order=not rows_are_independent)
+        sizes = WindowSizes(
+            batch_size=size, tokens_per_batch=tokens, keep_order=not rows_are_independent, even_rows=even_rows
+        )
         if isinstance(kept.loader, StreamLoader):
             return kept.loader.run(sizes)
         ids = cast("npt.NDArray[np.int64]", ids)
-        if rows_are_independent and kept.lengths is None:
+        if rows_are_independent and kept.lengths is None and not even_rows:
             return kept.loader.run_windows(
                 ids, sizes, rank=ranks.index, world_size=ranks.size, most=lambda value: max(ranks.gather(value))
             )
         lengths = kept.lengths[ids] if rows_are_independent and kept.lengths is not None else None
         plan = plan_batches(
-            ids, lengths, batch_size=size, tokens_per_batch=tokens, rank=ranks.index, world_size=ranks.size
+            ids,
+            lengths,
+            batch_size=size,
+            tokens_per_batch=tokens,
+            rank=ranks.index,
+            world_size=ranks.size,
+            even_rows=even_rows,
         )
         source.batch_count = len(plan.batches)
         if progress is not None:

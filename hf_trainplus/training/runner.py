@@ -207,10 +207,13 @@ class EvaluationRunner:
             return foreign_batches(request.loader, ranks)
         loop.regrouped = self._is_independent(kind) and not in_order
         together = ranks.size > 1 and (self._is_sharded() or self._loss_is_overridden())
+        # only a loss that is known and nobody's own surely gathers no rows of other ranks
+        own_loss = kind is None or self._loss_is_overridden() or not loop.regrouped
         return self._batches.of(
             request.loader,
             ranks,
             rows_are_independent=loop.regrouped,
+            even_rows=ranks.size > 1 and own_loss,
             ids=request.ids,
             probe=None if together else partial(self._probe, loop),
             progress=self.progress,

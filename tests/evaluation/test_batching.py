@@ -178,3 +178,41 @@ def test_bad_input_is_refused(options, message):
     arguments = {"ids": [0, 1, 2], **options}
     with pytest.raises(ValueError, match=message):
         plan_batches(arguments.pop("ids"), arguments.pop("lengths", None), **arguments)
+
+
+@pytest.mark.parametrize("mode", ["plain", "sorted", "tokens"])
+def test_ranks_run_equally_many_rows_a_round_where_that_is_asked_for(mode):
+    for n, batch_size, world_size in itertools.product(range(1, 18), range(1, 6), (1, 2, 3)):
+        lengths = None if mode == "plain" else lengths_of(n)
+        tokens = 40 if mode == "tokens" else None
+        options = {"batch_size": batch_size, "tokens_per_batch": tokens, "even_rows": True}
+        shares = plans(np.arange(n), lengths, world_size=world_size, **options)
+        assert Counter(real_ids(shares)) == Counter(range(n)), (n, batch_size, world_size)
+        sizes = [tuple(len(batch) for batch in plan.batches) for plan in shares]
+        assert len(set(sizes)) == 1, (n, batch_size, world_size)
+        assert all(real.all() or not real.any() for _, real in all_batches(shares))
+        if mode == "tokens":
+            assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 40 for batch, _ in all_batches(shares))
+        else:
+            assert max(map(max, sizes)) <= batch_size
+
+
+def test_even_rounds_keep_the_batches_of_one_rank_and_repeat_the_last_of_a_round():
+    shares = plans(range(11), batch_size=4, world_size=2, even_rows=True)
+    assert [[batch.tolist() for batch in plan.batches] for plan in shares] == [
+        [[0, 1, 2, 3], [8, 9, 10]],
+        [[4, 5, 6, 7], [8, 9, 10]],
+    ]
+    assert [[real.all() for real in plan.real] for plan in shares] == [[True, True], [True, False]]
+    short_apart = plans(range(7), batch_size=4, world_size=2, even_rows=True)
+    assert [[batch.tolist() for batch in plan.batches] for plan in short_apart] == [[[0, 1, 2, 3], [4, 5, 6]]] * 2
+    assert [[real.all() for real in plan.real] for plan in short_apart] == [[True, True], [False, False]]
+
+
+def test_even_rounds_of_sorted_rows_leave_at_most_a_batch_a_rank_to_repeat():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 60, 500)
+    shares = plans(np.arange(500), lengths, batch_size=8, tokens_per_batch=256, world_size=4, even_rows=True)
+    assert sum(int((~real).sum()) for _, real in all_batches(shares)) < 4
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch, _ in all_batches(shares))
+    assert padded < 1.2 * lengths.sum()
