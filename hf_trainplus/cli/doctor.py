@@ -56,7 +56,7 @@ def read_run(folder: Path) -> Evidence:
         The evidence; records that are absent are missing in it.
 
     Raises:
-        typer.BadParameter: the folder holds no record of a run, or one that is no JSON.
+        typer.BadParameter: the folder holds no record of a run, or one that is no JSON or not what was written.
     """
     state = _newest_state(folder)
     records = {name: _read(folder / "trainplus" / f"{name}.json") for name in ("step_clock", "devices", "memory")}
@@ -66,7 +66,13 @@ def read_run(folder: Path) -> Evidence:
             "trainplus doctor outputs/my-run."
         )
     history = [] if state is None else state.get("log_history", [])
-    return gather_evidence(log_history=history, **records)
+    try:
+        return gather_evidence(log_history=history, **records)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise typer.BadParameter(
+            f"{folder} holds a record that is not as it was written ({type(error).__name__}: {error}); look at "
+            f"trainer_state.json and the files in {folder / 'trainplus'}, and remove the one that is not a run's."
+        ) from error
 
 
 def _newest_state(folder: Path) -> dict[str, Any] | None:
@@ -77,18 +83,27 @@ def _newest_state(folder: Path) -> dict[str, Any] | None:
     }
     paths = [folder / "trainer_state.json", *(checkpoints[step] for step in sorted(checkpoints, reverse=True))]
     states = [state for path in paths if (state := _read(path)) is not None]
-    return max(states, key=lambda state: state.get("global_step", 0), default=None)
+    return max(states, key=_step_of, default=None)
+
+
+def _step_of(state: dict[str, Any]) -> float:
+    step = state.get("global_step", 0)
+    return step if isinstance(step, (int, float)) else 0
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read ({error}).") from error
     except ValueError as error:
         raise typer.BadParameter(
             f"{path} is no JSON ({error}); it may be torn by a kill: remove it and try again."
         ) from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{path} holds {type(found).__name__} where a run writes an object; remove it.")
     return found
 
 

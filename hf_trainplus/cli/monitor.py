@@ -50,7 +50,7 @@ def monitor(
     sampler = Sampler(opened, host, interval=interval, training=False)
     try:
         samples = take_samples(sampler, interval=interval, count=count, pid=pid)
-        _print_lines(samples, opened) if as_json else _show(samples, sampler, opened)
+        _print_lines(samples, sampler, opened) if as_json else _show(samples, sampler, opened)
     except KeyboardInterrupt:
         return  # the ordinary way to end it
     finally:
@@ -69,13 +69,21 @@ def take_samples(
     """Yield samples on an absolute schedule until ``count`` are taken or the process ``pid`` has ended."""
     began, taken = clock(), 0
     while count is None or taken < count:
-        if pid is not None and not psutil.pid_exists(pid):
+        if pid is not None and not _runs(pid):
             return
         yield sampler.sample()
         taken += 1
         if count is None or taken < count:
             due = began + max(taken, int((clock() - began) / interval) + 1) * interval
             sleep(max(0.0, due - clock()))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        # one that has ended stays in the table until its parent asks for it
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _environment(pid: int | None) -> dict[str, str]:
@@ -90,10 +98,10 @@ def _environment(pid: int | None) -> dict[str, str]:
         return {}
 
 
-def _print_lines(samples: Iterator[dict[str, float]], opened: OpenDevices) -> None:
+def _print_lines(samples: Iterator[dict[str, float]], sampler: Sampler, opened: OpenDevices) -> None:
     for values in samples:
         line = {"unix_seconds": round(time.time(), 3), "devices": device_facts(opened), "values": values}
-        if notices := opened.drain_notices():
+        if notices := sampler.drain_notices():
             line["notices"] = notices
         print(json.dumps(line, allow_nan=False), flush=True)
 

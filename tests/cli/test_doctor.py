@@ -5,10 +5,13 @@ import sys
 import pytest
 import torch
 import typer
+from transformers import Trainer, TrainingArguments
 from typer.testing import CliRunner
 
+from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from hf_trainplus.cli import _environment_checks as checks
 from hf_trainplus.cli import doctor as command
+from tests.support import tiny
 from tests.support.fake_nvml import FakeGpu, FakeNvml
 
 CLOCK = {
@@ -92,6 +95,46 @@ def test_wrong_folders_have_exit_code_two(app, tmp_path, content):
     # the terminal's width breaks the message anywhere, inside a box
     told = re.sub(r"[\s│]", "", result.output)
     assert ("isnoJSON" if content else "holdsnotrainer_state.json") in told
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trainer_state.json", "null"),
+        ("trainer_state.json", "[1]"),
+        ("trainer_state.json", {"global_step": 3, "log_history": None}),
+        ("trainer_state.json", {"global_step": "x", "log_history": [1, 2]}),
+        ("trainer_state.json", {"global_step": 3, "log_history": [{"step": "a", "loss": 1.0}]}),
+        ("trainplus/step_clock.json", {"steps": 3}),
+        ("trainplus/step_clock.json", [CLOCK]),
+        ("trainplus/devices.json", {"devices": [{}], "statistics": {}}),
+        ("trainplus/memory.json", {"allocator": {"no such": 1}}),
+    ],
+)
+def test_records_that_are_none_have_exit_code_two_and_name_a_file(app, tmp_path, name, content):
+    write(tmp_path / "trainer_state.json", {"global_step": 1, "log_history": []})
+    write(tmp_path / name, content)
+    result = run(app, tmp_path)
+    assert result.exit_code == 2, result.output
+    told = re.sub(r"[\s│]", "", result.output)
+    assert ".json" in told
+    assert "remove" in told
+
+
+def test_a_stock_run_and_a_plus_run_are_read(app, tmp_path):
+    for kind, make_trainer, make_args in (
+        ("stock", Trainer, TrainingArguments),
+        ("plus", PlusTrainer, PlusTrainingArguments),
+    ):
+        args = make_args(**tiny.quiet(tmp_path / kind, max_steps=6, save_strategy="steps", save_steps=3))
+        make_trainer(tiny.bert(), args, train_dataset=tiny.rows(48), data_collator=tiny.PaddingCollator()).train()
+        result = run(app, tmp_path / kind, "--json")
+        assert result.exit_code == 0, result.output
+        outcomes = {one["rule"]: one["outcome"] for one in json.loads(result.output)["verdicts"]}
+        assert outcomes["nonfinite_loss"] == "clear"
+        assert (outcomes["straggler"], outcomes["saving_bound"] == "unknown") == (
+            ("unknown", True) if kind == "stock" else ("clear", False)
+        )
 
 
 def test_without_a_run_the_machine_is_checked(app):

@@ -1,9 +1,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from hf_trainplus.cli._device_table import device_rows, live_view
 from hf_trainplus.monitor.sampler import Sampler, device_facts
 from tests.support.fake_devices import FakeDevice, opened
 from tests.support.fake_nvml import FakeGpu, FakeNvml
+from tests.support.launch import environment
 
 GIB = 1024.0**3
 
@@ -89,6 +92,46 @@ def test_it_ends_with_the_watched_job(nvml):
     ):
         taken.append(values)
     assert taken == []
+
+
+def test_a_job_that_has_ended_and_waits_for_its_parent_is_over(nvml):
+    sampler = Sampler(opened(FakeDevice(0)), None)
+    with subprocess.Popen([sys.executable, "-c", ""]) as job:
+        os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)  # it has ended and is not asked for
+        assert psutil.pid_exists(job.pid)
+        assert list(command.take_samples(sampler, interval=1.0, count=3, pid=job.pid, sleep=lambda _: None)) == []
+
+
+def test_ctrl_c_ends_it_without_an_error():
+    main = "import sys; from hf_trainplus.cli import main; sys.exit(main())"
+    run_it = [sys.executable, "-c", main, "monitor", "--json", "--interval", "0.05"]
+    with subprocess.Popen(
+        run_it, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as shown:
+        assert "unix_seconds" in json.loads(shown.stdout.readline())
+        shown.send_signal(signal.SIGINT)
+        _, errors = shown.communicate(timeout=20)
+    assert (shown.returncode, errors) == (0, "")
+
+
+def test_a_job_of_another_user_shows_all_devices(app, nvml, monkeypatch):
+    def denied(self):
+        raise psutil.AccessDenied(self.pid)
+
+    monkeypatch.setattr(psutil.Process, "environ", denied)
+    line = json.loads(run(app, "--json", "--count", "1", "--pid", str(os.getpid())).output)
+    assert [device["uuid"] for device in line["devices"]] == ["GPU-a0", "GPU-b0"]
+
+
+def test_what_the_machine_cannot_tell_is_a_notice_of_a_line(app, nvml, monkeypatch):
+    def denied(*_):
+        raise psutil.AccessDenied(1)
+
+    monkeypatch.setattr(psutil, "virtual_memory", denied)
+    lines = run(app, "--json", "--count", "4", "--interval", "0.01").output.splitlines()
+    notices = [notice for line in lines for notice in json.loads(line).get("notices", [])]
+    assert len(notices) == 1
+    assert "host: memory cannot be read" in notices[0]
 
 
 def test_the_schedule_is_absolute():
