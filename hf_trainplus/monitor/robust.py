@@ -108,6 +108,35 @@ def detrended(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.asarray(rest - np.median(rest))
 
 
+def falling_fit(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the sequence that never rises and lies nearest to the values, by least squares.
+
+    It follows a fall of any shape and has none of what swings about it. Pool adjacent violators (Ayer, Brunk, Ewing,
+    Reid and Silverman 1955).
+
+    Args:
+        values: (n,) finite values.
+
+    Returns:
+        (n,) fit.
+
+    Example:
+        >>> falling_fit([9.0, 3.0, 5.0, 1.0]).tolist()
+        [9.0, 4.0, 4.0, 1.0]
+    """
+    means: list[float] = []
+    counts: list[int] = []
+    for value in np.asarray(values, dtype=np.float64).tolist():
+        mean, count = value, 1
+        while means and means[-1] < mean:
+            before, pooled = means.pop(), counts.pop()
+            mean = (mean * count + before * pooled) / (count + pooled)
+            count += pooled
+        means.append(mean)
+        counts.append(count)
+    return np.repeat(np.asarray(means, dtype=np.float64), counts)
+
+
 def _kendall_variance(y: npt.NDArray[np.float64]) -> float:
     n = len(y)
     _, counts = np.unique(y, return_counts=True)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hf_trainplus.monitor.robust import detrended, robust_spread, rolling_median, theil_sen
+from hf_trainplus.monitor.robust import detrended, falling_fit, robust_spread, rolling_median, theil_sen
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -64,3 +64,12 @@ def test_detrending_takes_a_line_away():
     rest = detrended(5.0 * np.arange(50) + noise)
     assert np.std(rest) == pytest.approx(np.std(noise), rel=0.1)
     assert np.median(rest) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_falling_fit_is_the_isotonic_regression(seed):
+    isotonic = pytest.importorskip("sklearn.isotonic")
+    rng = np.random.default_rng(seed)
+    values = np.round(5 / np.arange(1, 60) + rng.normal(0, 0.5, 59), 1)  # with ties
+    oracle = isotonic.IsotonicRegression(increasing=False).fit_transform(np.arange(59), values)
+    assert falling_fit(values) == pytest.approx(oracle)

@@ -65,6 +65,34 @@ def test_a_steep_fall_does_not_count_as_scatter():
     assert LossOscillationRule().check(Evidence(train_loss=Series.of(STEPS[:50], values))).outcome == "clear"
 
 
+PLACES = np.arange(1.0, 101.0)
+FALLS = {
+    "one over t": 10 / PLACES,
+    "square root": 11 / np.sqrt(PLACES),
+    "exponential": 2 + 10 * np.exp(-PLACES / 10),
+    "to nothing": 3 * np.exp(-PLACES / 15),
+    "one step": np.where(PLACES < 50, 2.0, 1.2),
+    "late": np.concatenate([np.full(10, 10.0), 2.5 + 7 * np.exp(-np.arange(90) / 10)]),
+    "cosine": 1.1 + np.cos(np.pi * PLACES / 100),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+@pytest.mark.parametrize("shape", FALLS)
+def test_a_fall_of_any_shape_is_no_scatter_and_no_divergence(shape, noise):
+    values = FALLS[shape] * (1 + noise * np.random.default_rng(0).normal(size=100))
+    evidence = Evidence(train_loss=Series.of(STEPS, values), grad_norm=Series.of(STEPS, values))
+    for rule in (LossOscillationRule, DivergenceRule, GradientSpikesRule):
+        assert rule().check(evidence).outcome == "clear"
+
+
+def test_a_fall_that_swings_is_found_all_the_same():
+    swinging = FALLS["exponential"] * (1 + 0.3 * (-1.0) ** np.arange(100))
+    slowly = FALLS["exponential"] * (1 + 0.4 * np.sin(np.arange(100) / 3))
+    for values in (swinging, slowly):
+        assert LossOscillationRule().check(Evidence(train_loss=Series.of(STEPS, values))).outcome == "found"
+
+
 def test_divergence_names_the_step_to_go_back_to():
     values = np.concatenate([falling(n=60), np.linspace(1.4, 6.0, 30)])
     verdict = DivergenceRule().check(Evidence(train_loss=Series.of(STEPS[:90], values)))

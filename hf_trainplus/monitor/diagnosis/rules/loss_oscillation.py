@@ -7,18 +7,21 @@ import numpy as np
 from hf_trainplus.monitor.diagnosis.evidence import Evidence
 from hf_trainplus.monitor.diagnosis.rule import DiagnosisRule
 from hf_trainplus.monitor.diagnosis.verdict import Verdict
-from hf_trainplus.monitor.robust import detrended, robust_spread
+from hf_trainplus.monitor.robust import detrended, falling_fit, robust_spread
 
 
 class LossOscillationRule(DiagnosisRule):
-    """Found when the logged loss scatters around its line by more than ``spread`` of its level.
+    """Found when the logged loss scatters around its course by more than ``spread`` of its level.
+
+    Its course is a line or a fall of any shape, whichever it keeps closer to: a curve that falls steeply and then
+    flattens does not scatter.
 
     A loss that turns at nearly every log alternates, which is a learning rate too high; one that scatters without a
     pattern is noise of small batches. The turning points of a random series are 2/3 of its points with variance
     (16 n - 29) / 90 (Bienaymé 1874; Kendall, Stuart and Ord, The Advanced Theory of Statistics, vol. 3).
 
     Args:
-        spread: robust standard deviation around the line over the median loss.
+        spread: robust standard deviation around the course over the median loss.
         last: newest logs that are judged.
         least: logs below which the answer is unknown.
     """
@@ -38,7 +41,7 @@ class LossOscillationRule(DiagnosisRule):
         level = float(np.median(np.abs(values)))
         if level == 0:
             return self.unknown("the loss is 0.")
-        relative = robust_spread(detrended(values)) / level
+        relative = min(robust_spread(detrended(values)), robust_spread(values - falling_fit(values))) / level
         alternating = _turning_excess(values) > 2.33
         cause = (
             "it turns at nearly every log: lower learning_rate, or a longer warmup"
