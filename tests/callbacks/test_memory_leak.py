@@ -110,6 +110,46 @@ def test_a_leak_of_evaluations_is_found_in_their_series(tmp_path, warnings_of_ou
     assert "an evaluation; it leaks" in warnings_of_ours[0]
 
 
+class Longer(torch.utils.data.IterableDataset):
+    """A stream whose rows get a token longer every four rows: a batch of two steps every point."""
+
+    def __iter__(self):
+        for place in range(48):
+            ids = [3] * (8 + place // 4)
+            yield {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": place % 2}
+
+
+def test_a_buffer_that_follows_the_longest_batch_is_no_leak(tmp_path, warnings_of_ours):
+    callback = MemoryLeakCallback(every_steps=2, time_share=None)
+    trainer = make(tmp_path, callback, max_steps=22)
+    trainer.train_dataset = Longer()
+    held = {}
+
+    def grow(module, args, kwargs):
+        held["buffer"] = torch.ones(KEPT * (kwargs["input_ids"].shape[1] - 7))
+
+    trainer.model.register_forward_pre_hook(grow, with_kwargs=True)
+    trainer.train()
+    assert causes(callback, "steps") == {"host_bytes": "longer_batches"}
+    assert warnings_of_ours == []
+
+
+def test_python_lists_that_are_kept_are_a_leak_and_their_type_is_named(tmp_path, warnings_of_ours):
+    class Lists(TrainerCallback):
+        def __init__(self):
+            self.kept = []
+
+        def on_step_end(self, *args, **kwargs):
+            self.kept += [[place] * 40 for place in range(4000)]  # about 1.5 MiB
+
+    callback = MemoryLeakCallback(every_steps=2, time_share=None)
+    make(tmp_path, callback, extra=[Lists()], max_steps=26).train()
+    assert causes(callback, "steps") == {"host_bytes": "leak"}
+    assert callback.grown[0].what == "list"
+    assert callback.grown[0].count > 20_000
+    assert "x list" in warnings_of_ours[0]
+
+
 def test_allocation_sites_are_named_when_asked(tmp_path, warnings_of_ours):
     class Rows(TrainerCallback):
         def __init__(self):
