@@ -106,7 +106,10 @@ class PlusTrainingArguments(TrainingArguments):
     )
     stop_signals: str | None = field(
         default=None,
-        metadata={"help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1."},
+        metadata={
+            "help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1, which "
+            "`trainplus run` sets by itself; '' for none."
+        },
     )
     gpu_monitor: str | None = field(
         default=None,

@@ -33,9 +33,9 @@ class EvaluationLeaving:
     def leaves_evaluation(self, args: TrainingArguments, state: TrainerState) -> bool:
         """Say whether this rank alone sees that a running evaluation must be left: cheap, and no collective.
 
-        A signal leaves every evaluation, and a run that had nothing left to spend begins none. A stop file that was seen at a step waits for the last evaluation; one that
-        appears in the middle leaves it. A limit in time does when no more than the last save fits into it after another
-        batch that takes as long as the last one.
+        A signal leaves every evaluation, and a run that had nothing left to spend begins none. A stop file that was
+        seen at a step waits for the last evaluation; one that appears in the middle leaves it. A limit in time does
+        when no more than the last save fits into it after another batch that takes as long as the last one.
         """
         if self._session is None:
             return False

@@ -19,14 +19,19 @@ def add_asked_callbacks(trainer: Trainer) -> None:
     Args:
         trainer: a trainer whose own callbacks are in place.
     """
+    from hf_trainplus.budget.signals import DEFAULT_SIGNALS
     from hf_trainplus.callbacks.monitoring import attach_monitoring
+    from hf_trainplus.training.stages.environment import launched_stage
 
     args = cast("PlusTrainingArguments", trainer.args)
     attach_monitoring(trainer, getattr(args, "gpu_monitor", False))
     if getattr(args, "eval_schedule", "fixed") == "adaptive":
         add_schedule(trainer, args)
-    if any(getattr(args, name, None) is not None for name in ("budget", "deadline", "stop_signals")):
-        _add_budget(trainer, args)
+    signals = getattr(args, "stop_signals", None)
+    if signals is None and launched_stage() is not None and not _has_budget(trainer):
+        signals = DEFAULT_SIGNALS  # `trainplus run` passes on what it is sent: that must end in a checkpoint
+    if signals is not None or any(getattr(args, name, None) is not None for name in ("budget", "deadline")):
+        _add_budget(trainer, args, signals)
 
 
 def add_plan(
@@ -70,14 +75,20 @@ def add_schedule(trainer: Trainer, args: PlusTrainingArguments) -> None:
     )
 
 
-def _add_budget(trainer: Trainer, args: PlusTrainingArguments) -> None:
+def _has_budget(trainer: Trainer) -> bool:
+    from hf_trainplus.callbacks.budget import BudgetCallback
+
+    return any(isinstance(one, BudgetCallback) for one in trainer.callback_handler.callbacks)
+
+
+def _add_budget(trainer: Trainer, args: PlusTrainingArguments, signals: str | None) -> None:
     from hf_trainplus.callbacks.budget import BudgetCallback
 
     trainer.add_callback(
         BudgetCallback(
-            args.budget,
-            usd_per_device_hour=args.usd_per_device_hour,
-            deadline=args.deadline,
-            stop_signals=args.stop_signals,
+            getattr(args, "budget", None),
+            usd_per_device_hour=getattr(args, "usd_per_device_hour", None),
+            deadline=getattr(args, "deadline", None),
+            stop_signals=signals,
         )
     )

@@ -51,6 +51,16 @@ def stage_command(command: Sequence[str], processes: int | None) -> list[str]:
     return [*words[:begin], _OPTIONS[launcher][0], str(processes), *kept, *words[end:]]
 
 
+def starts_others(command: Sequence[str]) -> bool:
+    """Say whether a command starts the processes that train, and does not train itself.
+
+    Example:
+        >>> starts_others(["torchrun", "train.py"]), starts_others(["python", "train.py"])
+        (True, False)
+    """
+    return _launcher(list(command))[0] is not None
+
+
 def _launcher(words: Sequence[str]) -> tuple[str | None, int]:
     """Return the kind of launcher and the place where its options begin."""
     for place, word in enumerate(words):

@@ -101,3 +101,37 @@ def test_ctrl_c_reaches_the_child(tmp_path):
     _, errors = child.communicate(timeout=30)
     assert b"KeyboardInterrupt" in errors
     assert child.returncode in (1, 128 + signal.SIGINT)
+
+
+LAUNCHERS = {
+    # `accelerate launch` of one process: a parent that dies at a signal and would leave its script behind
+    "accelerate": ([sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"], 1),
+    "torchrun": ([sys.executable, "-m", "torch.distributed.run", "--standalone"], 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(("launcher", "name"), [("accelerate", "SIGTERM"), ("torchrun", "SIGUSR1")])
+def test_a_signal_ends_every_process_with_a_checkpoint_and_the_chain_with_zero(launcher, name, tmp_path):
+    command, processes = LAUNCHERS[launcher]
+    path = write(tmp_path, {"name": "a", "budget": "max_steps=4000", "num_processes": processes})
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words = [sys.executable, "-c", "from hf_trainplus.cli import main; main()", "run", str(path), "--json"]
+    words += ["--output-dir", str(folder), "--", *command, str(ROOT / "tests/support/slow_stage.py"), str(folder)]
+    run = subprocess.Popen(
+        words, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not all((folder / f"running-{rank}").exists() for rank in range(processes)):
+        assert run.poll() is None, run.stderr.read()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.send_signal(getattr(signal, name))
+    printed, errors = run.communicate(timeout=60)
+    assert run.returncode == 0, errors[-3000:]
+    steps = {int((folder / f"ended-{rank}").read_text()) for rank in range(processes)}
+    outcome = json.loads(printed.splitlines()[-1])
+    assert len(steps) == 1
+    assert (outcome["state"], outcome["place"]) == ("stopped", {"stage": "a", "step": steps.pop(), "reason": None})
