@@ -18,8 +18,12 @@ class LoggingOftenRule(TimeShareRule):
     default_share = 0.05
 
     def advice(self, share: float, evidence: Evidence) -> str:
-        """Name the interval at which logging would take 1 %."""
-        steps = stretched(evidence.settings.logging_steps, share, 0.01)
+        """Name the interval at which logging would take 1 %, or the callbacks, which no interval makes rarer."""
+        logging = evidence.shares.get("logging", 0.0)
+        callbacks = share - logging
+        if callbacks > logging:
+            return f"callbacks take {100 * callbacks:.0f} %: make them cheaper, or let them act at logging steps alone."
+        steps = stretched(evidence.settings.logging_steps, logging, 0.01)
         if steps is None:
             return "a longer logging_steps, or cheaper callbacks."
         return f"logging_steps {evidence.settings.logging_steps:g} -> {steps}, or cheaper callbacks."
