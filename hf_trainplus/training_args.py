@@ -108,7 +108,7 @@ class PlusTrainingArguments(TrainingArguments):
         default=None,
         metadata={
             "help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1, which "
-            "`trainplus run` sets by itself; '' for none."
+            "`trainplus run` sets by itself."
         },
     )
     gpu_monitor: str | None = field(

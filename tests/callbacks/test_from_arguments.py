@@ -49,11 +49,11 @@ def test_nobody_asked_nobody_stops(tmp_path, monkeypatch):
     assert budget_of(trainer) is None
 
 
-def test_a_process_of_a_staged_launch_watches_signals_unless_it_is_told_not_to(tmp_path, monkeypatch):
+def test_a_process_of_a_staged_launch_watches_signals_by_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAINPLUS_STAGE", "a")
     plan = {"stages": [{"name": "a", "budget": "max_steps=2"}]}
     assert budget_of(make(tmp_path, plan=plan)).options.stop_signals == "SIGTERM,SIGUSR1"
-    assert budget_of(make(tmp_path, plan=plan, stop_signals="")).options.stop_signals == ""
+    assert budget_of(make(tmp_path, plan=plan, stop_signals="SIGHUP")).options.stop_signals == "SIGHUP"
     own = BudgetCallback(stop_signals="SIGUSR2")
     arguments = PlusTrainingArguments(**tiny.quiet(tmp_path, plan=plan, max_steps=4))
     trainer = PlusTrainer(tiny.bert(), arguments, train_dataset=tiny.rows(4), callbacks=[own])
