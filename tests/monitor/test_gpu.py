@@ -5,6 +5,7 @@
 
 import gc
 import subprocess
+import threading
 import time
 
 import pytest
@@ -34,7 +35,7 @@ def opened():
 def nvidia_smi(uuid, fields):
     command = ["nvidia-smi", f"--id={uuid}", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return [float(value) for value in answer.stdout.split(",")]
+    return [None if "N/A" in value or "Not" in value else float(value) for value in answer.stdout.split(",")]
 
 
 def test_every_device_of_torch_is_matched_by_its_uuid(opened):
@@ -53,6 +54,59 @@ def test_memory_temperature_and_clocks_are_nvidia_smis(opened):
     assert reading.memory_used_bytes / 1024**2 == pytest.approx(used, abs=1500)
     assert reading.temperature_celsius == pytest.approx(celsius, abs=5)
     assert held.numel() > 0
+
+
+@pytest.fixture
+def loaded():
+    """Keep the device busy in the background, so that what it draws has settled."""
+    done = threading.Event()
+
+    def work():
+        a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+        while not done.is_set():
+            for _ in range(20):
+                a @ a
+            torch.cuda.synchronize()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(3.0)
+    yield
+    done.set()
+    thread.join(30)
+
+
+def test_use_power_and_clock_under_load_are_nvidia_smis(opened, loaded):
+    device = opened.devices[0]
+    # nvidia-smi takes a moment: a reading before and one after
+    before = device.read()
+    use, watts, limit, mhz = nvidia_smi(
+        device.info.uuid, "utilization.gpu,power.draw,enforced.power.limit,clocks.current.sm"
+    )
+    after = device.read()
+    print(f"NVML {after.utilization_percent} %, {after.power_watts} W, {after.sm_clock_mhz} MHz")
+    print(f"nvidia-smi {use} %, {watts} W, {mhz} MHz")
+    assert after.power_limit_watts == pytest.approx(limit, rel=0.01)
+    for name, told, margin in (
+        ("utilization_percent", use, 15.0),
+        ("power_watts", watts, 60.0),
+        ("sm_clock_mhz", mhz, 150.0),
+    ):
+        low, high = sorted((getattr(before, name), getattr(after, name)))
+        assert low - margin <= told <= high + margin, name
+
+
+def test_energy_is_power_over_time(opened, loaded):
+    device = opened.devices[0]
+    first, began = device.read(), time.monotonic()
+    if first.energy_joules is None:
+        pytest.skip("the device counts no energy")
+    watts = []
+    while time.monotonic() - began < 3.0:
+        time.sleep(0.1)
+        watts.append(device.read().power_watts)
+    joules, seconds = device.read().energy_joules - first.energy_joules, time.monotonic() - began
+    assert joules / seconds == pytest.approx(sum(watts) / len(watts), rel=0.2)
 
 
 def matmuls(seconds, size=8192):
