@@ -17,7 +17,7 @@ from tests.support import tiny
 SMALL = RaceLimits(min_rows=100, min_seconds=0.0)
 
 
-def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), limits=SMALL, **options):
+def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), limits=SMALL, model=None, **options):
     arguments = {
         "max_steps": max_steps,
         "learning_rate": 2e-2,
@@ -32,7 +32,7 @@ def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), l
         **options,
     }
     trainer = PlusTrainer(
-        tiny.bert(),
+        model or tiny.bert(),
         PlusTrainingArguments(**tiny.quiet(folder, **arguments)),
         train_dataset=learnable(64, seed=1),
         eval_dataset=learnable(rows),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_trainplus.decisions.racing.certain import certain_range
+from hf_trainplus.decisions.racing.columns import Column
 from hf_trainplus.decisions.racing.config import RaceConfig
 from hf_trainplus.decisions.racing.metrics import AdditiveMetric, LossMetric
 from hf_trainplus.decisions.racing.opaque import LEAST_BOUND, LEAST_SHARE, OpaqueMetric, jackknife_difference
@@ -149,14 +150,20 @@ class Judge:
         deep = not isinstance(self.metric, OpaqueMetric) or depth >= LEAST_SHARE * state.size
         return deep and bool(depth in self.looks or depth == state.design.milestone)
 
+    def _defined(self, column: Column) -> bool:
+        if isinstance(self.metric, OpaqueMetric):
+            return bool(np.isfinite(self.metric.function(np.arange(len(column.values)), column.values)))
+        return bool(np.isfinite(self.metric.value(column.means)))
+
     def _certain(self, state: RaceState, older: int, newer: int, depth: int) -> Judgement | None:
         first, second = state.columns[newer], state.columns[older]
         if first.nonfinite or second.nonfinite:
             return Judgement(newer if first.nonfinite else older, "nonfinite", depth, None, 0.0)
         if depth == state.size:
             found = self.difference(state, older, newer)
-            # a metric that is not defined never replaces another
-            return Judgement(older if found.value < 0 else newer, "exact", depth, found, -abs(found.value))
+            # stock's best is replaced by any number while it is none, and by a better one only afterwards
+            worse = found.value < 0 or (np.isnan(found.value) and not self._defined(second) and self._defined(first))
+            return Judgement(older if worse else newer, "exact", depth, found, -abs(found.value))
         if isinstance(self.metric, OpaqueMetric) or not (state.full(older) or state.full(newer)):
             return None
         low, high = certain_range(first, second, self.metric)

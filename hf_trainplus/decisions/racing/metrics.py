@@ -160,8 +160,6 @@ class StatisticMetric:
         name: name of the statistics in ``ExampleResults.statistics`` and in logs.
         function: maps (k,) means to the metric.
         greater_is_better: True when the larger value wins.
-        step: least change of a mean over which the derivative is taken; one row's share keeps it finite where the
-            metric has a kink.
 
     Example:
         >>> wer = StatisticMetric("wer", lambda m: m[0] / m[1], greater_is_better=False)
@@ -172,7 +170,6 @@ class StatisticMetric:
     name: str
     function: Callable[[Float64Array], float]
     greater_is_better: bool
-    step: float = 1e-9
 
     @property
     def lower(self) -> float:
@@ -202,14 +199,14 @@ class StatisticMetric:
         return float(self.function(means))
 
     def gradient(self, means: Float64Array) -> Float64Array:
-        """Return the numeric derivative over steps relative to each mean; no count goes below 0."""
-        steps = np.maximum(_STEP * np.abs(means), self.step)
+        """Return the numeric derivative, 0 where the metric is not defined; no count goes below 0."""
+        steps = _STEP * np.maximum(np.abs(means), 1e-3)
         below = np.where(means >= 0, np.minimum(steps, np.maximum(means, 0.0)), steps)
         rise = [
             self.function(means + up) - self.function(means - down)
             for up, down in zip(np.diag(steps), np.diag(below), strict=True)
         ]
-        return np.asarray(np.array(rise) / (steps + below), dtype=np.float64)
+        return np.nan_to_num(np.array(rise, dtype=np.float64) / (steps + below), nan=0.0, posinf=0.0, neginf=0.0)
 
     def rows(self, values: Float64Array, means: Float64Array) -> Float64Array:
         """Return the linearised contributions."""

@@ -15,12 +15,13 @@ from hf_trainplus.decisions.race import OpaqueMetric, Race, RaceConfig, read_sta
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
-from hf_trainplus.training.construction import RACE_FILE
+from hf_trainplus.training.construction import RACE_FILE, holds_race
 from hf_trainplus.training.racing import patience, plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.readings import label_codes, put_level
+from hf_trainplus.training.racing.refusals import Watched, why_not
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.result import result_of
@@ -183,11 +184,10 @@ class LiveRace:
 
     def _take_up(self) -> None:
         """Go on with the race of the checkpoint that the run was resumed from."""
-        path = os.path.join(self._resume_from or "", RACE_FILE)
         session = cast("RaceSession", self.session)
-        if self._resume_from is None or not os.path.isfile(path):
+        if self._resume_from is None or not holds_race(self._resume_from):
             return
-        state = read_state(path)
+        state = read_state(os.path.join(self._resume_from, RACE_FILE))
         session.race.load_state_dict(state["race"])
         session.log.rewind(self._resumed_step())
         if self._weights is not None:
@@ -199,7 +199,8 @@ class LiveRace:
     # ---- making a session ----
     def _make(self, request: Request) -> RaceSession | str:
         args, dataset = self._args, request.loader.dataset
-        reason = self._why_not(request)
+        watched = Watched(self._watched_key(), self._watched_name(), self._greater)
+        reason = why_not(self._trainer, self._runner, dataset, watched, self._resume_from)
         if reason is not None:
             return reason
         objects = self._runner.own_metrics()
@@ -213,7 +214,7 @@ class LiveRace:
             metric,
             len(dataset),
             self._config(),
-            labels=label_codes(dataset),
+            labels=label_codes(dataset, args.eval_label_column),
             fingerprint=getattr(dataset, "_fingerprint", None),
             environment=self._environment(),
         )
@@ -221,20 +222,6 @@ class LiveRace:
         driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights, cache=cache)
         log = DecisionLog(str(args.output_dir), writes=args.should_save)
         return RaceSession(race, driver, log, self._runner.say_once)
-
-    def _why_not(self, request: Request) -> str | None:
-        trainer, dataset = self._trainer, request.loader.dataset
-        if not hasattr(dataset, "__len__"):
-            return "a stream's rows have no stable positions"
-        if trainer.state.is_hyper_param_search:
-            return "a hyperparameter search compares every value of the metric"
-        if not self._runner.rows_are_independent():
-            return "a row's loss may depend on the rows beside it"
-        if self._runner.generation.applies and self._watched_name() not in ("loss", "perplexity"):
-            return "the watched metric is one of generated texts, and a race generates none"
-        return patience.why_not(trainer, self._watched_key()) or plateau.why_not(
-            trainer, self._watched_name(), greater_is_better=self._greater
-        )
 
     @property
     def _greater(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -47,7 +48,7 @@ class TakenPatience:
         if self.owner is None:
             return verdict.stop
         asked = verdict.levels[len(verdict.levels) - len(self.sides()) :]
-        finite = verdict.value is not None
+        finite = verdict.value is not None and math.isfinite(verdict.value)
         return bool(
             self.owner.judge_elsewhere(stop=verdict.stop, finite=finite, reached=[side.reached for side in asked])
         )

@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from hf_trainplus.decisions.estimators.quantiles import critical_value
+from hf_trainplus.decisions.strategies.columns import DatasetColumns
+from hf_trainplus.decisions.strategies.encoding import encode_labels
+from hf_trainplus.decisions.strategies.label_values import ClassLabels, LabelSets
 from hf_trainplus.results import Int64Array
 from hf_trainplus.training.racing.session import Observed
+
+_PROBE_ROWS = 1000
 
 
 def put_level(metrics: dict[str, Any], key: str, observed: Observed, confidence: float) -> None:
@@ -24,13 +29,33 @@ def put_level(metrics: dict[str, Any], key: str, observed: Observed, confidence:
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = verdict.value - half, verdict.value + half
 
 
-def label_codes(dataset: Any) -> Int64Array | None:
-    """Return the class of each row where a column of few whole numbers says it, for strata before any loss is known."""
-    for name in ("labels", "label"):
-        if name not in (getattr(dataset, "column_names", None) or ()):
-            continue
-        values = np.asarray(dataset.with_format("numpy")[name])
-        if values.ndim == 1 and np.issubdtype(values.dtype, np.integer):
-            classes, codes = np.unique(values, return_inverse=True)
-            return codes.astype(np.int64) if len(classes) <= math.isqrt(len(values)) else None
-    return None
+def label_codes(dataset: Any, named: str | None = None) -> Int64Array | None:
+    """Return the class of each row where a column says it, for strata before any loss is known.
+
+    Only a column of a table is read, since rows that are made one by one may cost more than the strata save; lists of
+    labels, as the targets of a language model, are no classes.
+
+    Args:
+        dataset: the evaluation set.
+        named: the column (``eval_label_column``); None takes ``labels`` or ``label``.
+
+    Raises:
+        ValueError: the column that was named is not there.
+    """
+    if named is None and not getattr(dataset, "column_names", None):
+        return None
+    columns = DatasetColumns(dataset)
+    names = [name for name in ("labels", "label") if name in columns.names] if named is None else [named]
+    if not names or not isinstance(_classes(columns.head(names[0], _PROBE_ROWS)), ClassLabels):
+        return None
+    labels = _classes(columns.read(names[0]))
+    if not isinstance(labels, ClassLabels) or labels.count > math.isqrt(len(labels.codes)):
+        return None
+    return labels.codes.astype(np.int64)
+
+
+def _classes(column: Any) -> ClassLabels | LabelSets | None:
+    try:
+        return encode_labels(column)
+    except TypeError:
+        return None

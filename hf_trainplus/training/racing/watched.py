@@ -61,7 +61,7 @@ def _of_object(metric: Metric, greater_is_better: bool, rows: int) -> RaceMetric
     def of_means(means: Float64Array) -> float:  # metrics with smoothing need the sums
         return float(metric.primary_from_totals(_sums(means, rows)))
 
-    return StatisticMetric(name, of_means, greater_is_better, step=1.0 / rows)
+    return StatisticMetric(name, of_means, greater_is_better)
 
 
 def _sums(means: Float64Array, rows: int) -> Float64Array:

@@ -71,3 +71,14 @@ def test_equal_counts_tie_whatever_the_number_of_rows():
         raced = race_metric("f1", [metric], greater_is_better=True, rows=rows)
         sums = np.array([120.0, 151.0, 160.0, 170.0, 201.0, 199.0])
         assert raced.value(sums / rows) == float(metric.primary_from_totals(sums))
+
+
+@pytest.mark.parametrize("undefined", [0, 1], ids=["older", "newer"])
+def test_a_value_that_is_not_defined_loses_to_any_number(undefined):
+    metric = load_metric("f1", num_labels=2)
+    driver = CountsDriver(metric, 0)
+    driver.statistics = driver.statistics[:2]
+    driver.statistics[undefined] = np.zeros_like(driver.statistics[undefined])
+    raced = StatisticMetric("f1", lambda means: means[0] / means.sum() if means.sum() else float("nan"), True)
+    driver.trace = ReplayTrace(driver.trace.loss[:2], np.arange(2))
+    assert run_race(driver.trace, raced, driver=driver).final.best == 1 - undefined

@@ -1,0 +1,56 @@
+"""Why every row of every checkpoint is evaluated although a race was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hf_trainplus.training.construction import holds_race
+from hf_trainplus.training.racing import patience, plateau
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+    from hf_trainplus.training.runner import EvaluationRunner
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The metric that decides.
+
+    Args:
+        key: its key among logged metrics.
+        name: its own name, e.g. ``loss``.
+        greater_is_better: direction in which it is raced.
+    """
+
+    key: str
+    name: str
+    greater_is_better: bool
+
+
+def why_not(
+    trainer: Trainer, runner: EvaluationRunner, dataset: object, watched: Watched, resume_from: str | None
+) -> str | None:
+    """Return why a run's decisions need every row; None when a race can take them.
+
+    Args:
+        trainer: its callbacks, schedule and state count.
+        runner: says what rows depend on.
+        dataset: the evaluation set.
+        watched: the metric that decides.
+        resume_from: checkpoint that the run goes on from, or None.
+    """
+    if not hasattr(dataset, "__len__"):
+        return "a stream's rows have no stable positions"
+    if trainer.state.is_hyper_param_search:
+        return "a hyperparameter search compares every value of the metric"
+    if resume_from is not None and trainer.state.best_metric is not None and not holds_race(resume_from):
+        return "the best of the checkpoint that it resumes was found without a race"
+    if not runner.rows_are_independent():
+        return "a row's loss may depend on the rows beside it"
+    if runner.generation.applies and watched.name not in ("loss", "perplexity"):
+        return "the watched metric is one of generated texts, and a race generates none"
+    return patience.why_not(trainer, watched.key) or plateau.why_not(
+        trainer, watched.name, greater_is_better=watched.greater_is_better
+    )
