@@ -89,12 +89,14 @@ def check_accelerate(path: Path | None = None) -> Check:
         return Check("accelerate config", "ok", "none: accelerate launch uses its defaults", "")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+        processes = int(config.get("num_processes") or 0)
+        machines = max(int(config.get("num_machines") or 1), 1)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         return Check("accelerate config", "warning", f"{path} cannot be read ({error})", "accelerate config")
-    processes = config.get("num_processes")
-    told = f"{config.get('distributed_type', 'NO')}, {processes} processes, {config.get('mixed_precision', 'no')}"
+    number = f"{processes} processes" if processes else "num_processes not set"
+    told = f"{config.get('distributed_type', 'NO')}, {number}, {config.get('mixed_precision', 'no')}"
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    per_machine = (processes or 1) // max(int(config.get("num_machines") or 1), 1)
+    per_machine = processes // machines
     if devices and not config.get("use_cpu") and per_machine > devices:
         return Check(
             "accelerate config",

@@ -175,6 +175,25 @@ def test_accelerates_file_is_told_and_compared_with_the_devices(tmp_path, monkey
     assert checks.check_accelerate(path).status == "warning"
 
 
+@pytest.mark.parametrize("content", ["- a list", "5", "num_processes: many", "num_machines: x", "\x00"])
+def test_a_file_that_is_none_of_accelerates_is_warned_about(tmp_path, content):
+    path = tmp_path / "default_config.yaml"
+    path.write_text(content)
+    check = checks.check_accelerate(path)
+    assert (check.status, check.next_step) == ("warning", "accelerate config")
+    assert str(path) in check.message
+
+
+def test_numbers_in_accelerates_file_may_be_text_or_absent(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    path = tmp_path / "default_config.yaml"
+    path.write_text("num_processes: '8'\nnum_machines: 2\n")
+    assert checks.check_accelerate(path).message.startswith("NO, 8 processes, no (")
+    path.write_text("mixed_precision: bf16\n")
+    assert checks.check_accelerate(path).message.startswith("NO, num_processes not set, bf16 (")
+
+
 def test_cuda_devices_without_nccl_are_warned_about(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
