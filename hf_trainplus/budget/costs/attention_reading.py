@@ -122,11 +122,15 @@ def _feed_forward(config: Any, hidden: int) -> int:
     """Width of the feed-forward part that one token uses: experts chosen plus experts shared."""
     experts = experts_of(config)
     if experts:
-        one = _first(config, "moe_intermediate_size", "intermediate_size")
+        one = _first(config, "moe_intermediate_size", "intermediate_size", "d_ff", "encoder_ffn_dim")
         shared = _first(config, "shared_expert_intermediate_size") or 0
         shared += (_first(config, "n_shared_experts") or 0) * one
         return int(one * experts[1] + shared)
     return int(_first(config, "intermediate_size", "n_inner", "d_ff", "encoder_ffn_dim", "ffn_dim") or 4 * hidden)
+
+
+# models whose number of chosen experts is written in their code and not in their configuration
+_CHOSEN_IN_CODE = {"switch_transformers": 1, "nllb-moe": 2}
 
 
 def experts_of(config: Any) -> tuple[int, int] | None:
@@ -139,6 +143,7 @@ def experts_of(config: Any) -> tuple[int, int] | None:
     """
     number = _first(config, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
     chosen = _first(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k")
+    chosen = chosen or _CHOSEN_IN_CODE.get(getattr(config, "model_type", ""))
     return (int(number), int(chosen)) if number and number > 1 and chosen else None
 
 

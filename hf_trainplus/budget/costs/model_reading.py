@@ -151,13 +151,19 @@ def _products(model: nn.Module, config: Any) -> Iterator[Product]:
         for weights, share, trainable in _weights(name, module, experts):
             yield Product(
                 weights=float(weights),
-                share=share,
+                share=share * _repeats(name, config),
                 trainable=trainable,
                 input_gradient=trained_before,
                 in_block=re.search(r"\.\d+\.", name) is not None,
                 side=_side(name, type(model).__name__, encoder_decoder),
             )
         trained_before |= any(p.requires_grad for p in module.parameters(recurse=False))
+
+
+def _repeats(name: str, config: Any) -> float:
+    """Return how many layers use the same weights: ALBERT goes through each of its groups again."""
+    groups = getattr(config, "num_hidden_groups", None)
+    return float(config.num_hidden_layers / groups) if groups and ".albert_layer_groups." in name else 1.0
 
 
 def _weights(name: str, module: nn.Module, experts: tuple[int, int] | None) -> Iterator[tuple[int, float, bool]]:
@@ -167,7 +173,7 @@ def _weights(name: str, module: nn.Module, experts: tuple[int, int] | None) -> I
 
     chosen = experts[1] / experts[0] if experts else 1.0
     if isinstance(module, nn.Linear):
-        share = chosen if re.search(r"(^|\.)experts\.\d+\.", name) else 1.0
+        share = chosen if re.search(r"(^|\.)experts\.(expert_)?\d+\.", name) else 1.0
         yield module.in_features * module.out_features, share, module.weight.requires_grad
     elif isinstance(module, (Conv1D, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         yield module.weight.numel(), 1.0, module.weight.requires_grad

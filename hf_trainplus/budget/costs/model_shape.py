@@ -15,7 +15,8 @@ class Product:
 
     Args:
         weights: number of weights, >= 0.
-        share: share of them that one token uses; top-k / experts for a mixture of experts, else 1.
+        share: how often one token is multiplied with them: top-k / experts for a mixture of experts, the number of
+            layers that share them, else 1.
         trainable: whether they get a gradient.
         input_gradient: whether the gradient goes on to what lies before them.
         in_block: whether gradient checkpointing recomputes them.

@@ -10,7 +10,7 @@ from hf_trainplus.budget.costs.model_shape import Attention, ModelShape, Product
 from tests.budget.costs import tiny_models
 from tests.budget.costs.tiny_models import LENGTH, ROWS, TARGET
 
-MODELS = ["llama", "gpt2", "bert", "classifier", "t5", "bart", "mixtral", "qwen2_moe"]
+MODELS = ["llama", "gpt2", "bert", "classifier", "albert", "t5", "bart", "mixtral", "qwen2_moe", "switch"]
 
 
 def counted(model):

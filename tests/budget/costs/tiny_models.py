@@ -2,6 +2,8 @@
 
 import torch
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
@@ -15,6 +17,8 @@ from transformers import (
     MixtralForCausalLM,
     Qwen2MoeConfig,
     Qwen2MoeForCausalLM,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -54,6 +58,13 @@ def bart():
     return BartForConditionalGeneration(BartConfig(encoder_layers=2, decoder_layers=2, **options))
 
 
+def albert():
+    """Four layers of two groups."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "embedding_size": 32}
+    options = {**sizes, "vocab_size": WORDS, "attn_implementation": "eager", "num_hidden_groups": 2}
+    return AlbertForMaskedLM(AlbertConfig(num_hidden_layers=4, **options))
+
+
 MOE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 EAGER = {"vocab_size": WORDS, "attn_implementation": "eager", "experts_implementation": "eager"}
 
@@ -67,6 +78,16 @@ def qwen2_moe():
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
     options = {**MOE, **EAGER, **experts, "shared_expert_intermediate_size": 48}
     return Qwen2MoeForCausalLM(Qwen2MoeConfig(num_hidden_layers=2, **options))
+
+
+def switch():
+    """Every second layer has experts, of which a token goes through one."""
+    sizes = {"d_model": 64, "d_ff": 96, "d_kv": 16, "num_heads": 4, "vocab_size": WORDS, "decoder_start_token_id": 0}
+    experts = {"num_experts": 4, "expert_capacity": ROWS * LENGTH}
+    options = {**sizes, **experts, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    return SwitchTransformersForConditionalGeneration(
+        SwitchTransformersConfig(num_layers=2, num_decoder_layers=2, **options)
+    )
 
 
 def inputs(model):
