@@ -156,8 +156,10 @@ class Meter:
         same = self._process is not None and saved.get("process") == self._process
         more = 0.0 if same else uncounted_seconds
         self._seconds = float(saved["wall_clock_seconds"]) + more
-        self._gpu_hours = float(saved["gpu_hours"]) + more * float(saved["devices"]) / 3600
+        more_hours = more * float(saved["devices"]) / 3600
+        self._gpu_hours = float(saved["gpu_hours"]) + more_hours
         self._energy_kwh = saved["energy_kwh"]
-        self._usd = self._gpu_hours * (self.usd_per_device_hour or 0.0) if saved["usd"] is None else float(saved["usd"])
+        price = self.usd_per_device_hour or 0.0
+        self._usd = self._gpu_hours * price if saved["usd"] is None else float(saved["usd"]) + more_hours * price
         if same:
             self._started += float(saved["process_seconds"])

@@ -74,12 +74,13 @@ def test_resume_in_the_same_process_counts_no_second_twice():
 
 
 def test_the_end_of_the_save_that_wrote_the_state_can_be_added():
-    first = Meter(devices=2, clock=Clock(), started=-100.0, process="a")
-    second = Meter(devices=2, clock=Clock(), process="b")
+    first = Meter(devices=2, usd_per_device_hour=3.0, clock=Clock(), started=-100.0, process="a")
+    second = Meter(devices=2, usd_per_device_hour=3.0, clock=Clock(), process="b")
     second.resume(first.state(), uncounted_seconds=36.0)
     reading = second.read(Progress())
     assert reading.wall_clock_seconds == 136.0
     assert reading.gpu_hours == pytest.approx(2 * 136 / 3600)
+    assert reading.usd == pytest.approx(3.0 * reading.gpu_hours)
 
 
 def test_an_unpriced_session_is_charged_at_todays_price():
