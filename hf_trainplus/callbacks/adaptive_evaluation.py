@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -147,4 +148,6 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
 def _improvement(metrics: Mapping[str, float], key: str) -> tuple[float, float] | None:
     """Return the interval of the paired improvement over the best before, where the evaluation logged one."""
     low, high = metrics.get(f"{key}_gain_ci_low"), metrics.get(f"{key}_gain_ci_high")
-    return None if low is None or high is None else (low, high)
+    if high is None:
+        return None
+    return -math.inf if low is None else low, high

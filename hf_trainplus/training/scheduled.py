@@ -18,6 +18,7 @@ from hf_trainplus.decisions.subset import Subset, representative_subset
 from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import SUBSET_FILE
+from hf_trainplus.training.gains import SubsetGains, log_gain
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner, Request
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hf_trainplus.training.racing.live_race import LiveRace
     from hf_trainplus.training_args import PlusTrainingArguments
 
+_GAINS = "gains"  # in the file of the subsets, whose other names begin with eval
 NONE_WATCHED = (
     "eval_mode='race' evaluates every row here: metric_for_best_model names none of the evaluation sets, so no metric "
     "decides; name one, e.g. metric_for_best_model='NAME_loss'"
@@ -54,6 +56,7 @@ class ScheduledEvaluations:
         self._references: dict[str, ExampleResults] = {}
         self._last: tuple[Request, str] | None = None
         self._resume_from: str | None = None
+        self._gains = self._new_gains()
 
     @cached_property
     def race(self) -> LiveRace:
@@ -101,7 +104,10 @@ class ScheduledEvaluations:
             self._last = (request, prefix)
         request = replace(request, scheduled=True)
         if subset is not None:
-            return self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+            result = self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+            if watched and self._trainer.state.global_step > 0:
+                self._log_gain(result, subset)
+            return result
         result = self._runner.evaluate(request, prefix)
         if self._draws_by_difficulty(watched) and self._runner.last is not None:
             self._references[prefix] = self._runner.last.results
@@ -133,6 +139,19 @@ class ScheduledEvaluations:
                 return None  # the first evaluation covers all rows and says which are difficult
             self._subsets[prefix] = self._draw(source.dataset, self._references.pop(prefix, None))
         return self._subsets[prefix]
+
+    def _log_gain(self, result: EvalLoopOutput, subset: Subset) -> None:
+        metrics, last = cast("dict[str, Any]", result.metrics), self._runner.last
+        key = best.metric_key(str(self._args.metric_for_best_model or "loss"))
+        if last is not None and key in metrics:
+            bounds = self._gains.enter(metrics[key], last.results, subset, self._args.eval_confidence)
+            log_gain(metrics, key, bounds)
+
+    def _new_gains(self) -> SubsetGains:
+        key = best.metric_key(str(getattr(self._args, "metric_for_best_model", None) or "loss"))
+        name = best.own_name(key, self._trainer.eval_dataset)
+        greater = bool(self._args.metric_for_best_model) and bool(self._args.greater_is_better)
+        return SubsetGains(name, greater_is_better=greater)
 
     def _draws_by_difficulty(self, watched: bool) -> bool:
         if self._own_strategy() is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
@@ -168,10 +187,12 @@ class ScheduledEvaluations:
         """Forget an earlier run, and take up what a checkpoint holds."""
         self._last = None
         self._resume_from = resume_from
-        self._subsets, self._references = {}, {}
+        self._subsets, self._references, self._gains = {}, {}, self._new_gains()
         path = os.path.join(resume_from or "", SUBSET_FILE)
         if resume_from is not None and os.path.isfile(path):
-            self._subsets = {prefix: Subset(**drawn) for prefix, drawn in read_state(path).items()}
+            drawn = read_state(path)
+            self._gains.load_state_dict(drawn.pop(_GAINS, {}))
+            self._subsets = {prefix: Subset(**arrays) for prefix, arrays in drawn.items()}
         if self._has_race:
             self.race.begin(resume_from)
 
@@ -203,12 +224,12 @@ class ScheduledEvaluations:
         if self._has_race:
             self.race.save(checkpoint_dir)
         if self._subsets and self._args.should_save:
-            drawn = {
+            drawn: dict[str, Any] = {
                 prefix: {"indices": subset.indices, "weights": subset.weights, "strata": subset.strata}
                 for prefix, subset in self._subsets.items()
             }
             os.makedirs(checkpoint_dir, exist_ok=True)
-            write_state(os.path.join(checkpoint_dir, SUBSET_FILE), drawn)
+            write_state(os.path.join(checkpoint_dir, SUBSET_FILE), drawn | {_GAINS: self._gains.state_dict()})
 
     def tidy(self, run_dir: str) -> None:
         """Delete what no checkpoint names any more."""

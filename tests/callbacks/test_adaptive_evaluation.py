@@ -108,3 +108,30 @@ def test_limits_are_checked():
         AdaptiveEvaluationCallback(10, 5)
     with pytest.raises(ValueError, match="time_share=2"):
         AdaptiveEvaluationCallback(time_share=2)
+
+
+@pytest.mark.parametrize(
+    ("gain", "steps"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+        ({"low": -0.5, "high": 0.0}, [1, 2, 4, 8, 12]),
+        ({"high": 0.0}, [1, 2, 4, 8, 12]),
+        ({"low": -0.5, "high": 0.5}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+    ],
+    ids=["points", "no gain", "only an upper bound", "not known"],
+)
+def test_a_known_interval_counts_before_the_noisy_point(gain, steps, tmp_path):
+    class Noisy(Script):
+        def log(self, logs, *args, **kwargs):
+            if "eval_loss" in logs:  # the points improve all the time
+                logs |= {f"eval_loss_gain_ci_{side}": bound for side, bound in gain.items()}
+            super().log(logs, *args, **kwargs)
+
+        def evaluate(self, *args, **kwargs):
+            metrics = {"eval_loss": float(self.losses[self.state.global_step - 1]), "eval_runtime": 0.0}
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return metrics
+
+    trainer = run(tmp_path, range(40, 0, -3), AdaptiveEvaluationCallback(1, 4), trainer_class=Noisy, save_strategy="no")
+    assert evaluated(trainer) == steps

@@ -16,6 +16,7 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import RACE_FILE, holds_race
+from hf_trainplus.training.gains import log_gain, raced_gain
 from hf_trainplus.training.racing import patience, plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
@@ -96,8 +97,10 @@ class LiveRace:
         if taken.stops(observed.verdict):
             self._trainer.control.should_training_stop = True
         result = self._logged(observed, request, prefix)
+        metrics = cast("dict[str, Any]", result.metrics)
+        log_gain(metrics, self._watched_key(), raced_gain(observed.verdict, self._args.eval_confidence))
         if levels:
-            cast("dict[str, Any]", result.metrics)[self._watched_key()] = plateau.value(observed.verdict)
+            metrics[self._watched_key()] = plateau.value(observed.verdict)
         return result
 
     def note_settled_best(self, run_dir: str) -> bool:
