@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hf_trainplus.cli import app, command_names, summary_of
-from hf_trainplus.decisions.replay import ReplayOptions, replay
+from hf_trainplus.decisions.replay import ReplayOptions, ReplayTrace, replay
 from tests.support.race_traces import synthetic
 
 KEYS = [
@@ -92,6 +92,19 @@ def test_a_file_that_is_no_trace_exits_with_two(tmp_path):
     assert call("replay", tmp_path / "absent.npz").exit_code == 2
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     assert call("replay", tmp_path / "other.npz").exit_code == 2
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    answer = call("replay", tmp_path / "array.npy")
+    assert answer.exit_code == 2
+    assert "is no .npz file" in " ".join(answer.stderr.replace("│", "").split())
+
+
+@pytest.mark.parametrize("policy", ["race", "full", "subset", "adaptive"])
+def test_a_run_that_was_evaluated_before_its_first_step_is_replayed(policy, tmp_path):
+    run = synthetic(0, evaluations=20, rows=800)
+    ReplayTrace(run.loss, np.arange(0, 200, 10)).save(tmp_path / "run.npz")
+    answer = call("replay", tmp_path / "run.npz", "--policy", policy, "--json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout)["best_step"] % 10 == 0
 
 
 def test_help_lists_commands_and_shows_an_example():

@@ -185,3 +185,8 @@ def test_a_recorded_run_replays_below_its_reach():
     result = replay(recorded("ag_news_s0"), "race")
     assert result.best_index == result.stock_best_index == 15
     assert result.cost <= 0.11
+
+
+def test_correctness_is_between_zero_and_one():
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        ReplayTrace(np.ones((2, 3)), np.arange(2), np.full((2, 3), 7.0))

@@ -205,7 +205,7 @@ def _adaptive(trace: ReplayTrace, metric: str, options: ReplayOptions, _: bool) 
 
 
 def _adaptive_indices(steps: Int64Array, levels: Float64Array) -> Iterator[int]:
-    grid = int(steps[0])
+    grid = int(np.diff(steps).min()) if len(steps) > 1 else max(int(steps[0]), 1)
     schedule = AdaptiveSchedule(grid, 8 * grid)
     following = schedule.next_step(EvaluationOutcome(0, last_step=int(steps[-1])))
     while following is not None:

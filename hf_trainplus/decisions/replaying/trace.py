@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class ReplayTrace:
         target_count: (N,) targets of each row; None for one each.
 
     Raises:
-        ValueError: shapes that do not fit, or steps that do not rise.
+        ValueError: shapes that do not fit, correctness outside 0 to 1, or steps that do not rise.
 
     Example:
         >>> trace = ReplayTrace(np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([10, 20]))
@@ -45,6 +46,8 @@ class ReplayTrace:
             raise ValueError(f"loss {self.loss.shape} and step {self.step.shape}; give loss (T, N) and step (T,).")
         if self.correct is not None and self.correct.shape != self.loss.shape:
             raise ValueError(f"correct {self.correct.shape} and loss {self.loss.shape}; give equal shapes.")
+        if self.correct is not None and not bool(((self.correct >= 0) & (self.correct <= 1)).all()):
+            raise ValueError("correct holds values outside 0 to 1; give 1 where the prediction was right, else 0.")
         if bool((np.diff(self.step) <= 0).any()):
             raise ValueError("the trace's steps do not rise; give each evaluation once, in order.")
 
@@ -55,8 +58,10 @@ class ReplayTrace:
         Values are widened to float64: means of float16 columns are not meaningful otherwise.
 
         Raises:
-            ValueError: an array that is needed is missing.
+            ValueError: the file is no ``.npz``, or an array that is needed is missing.
         """
+        if Path(path).is_file() and not is_zipfile(path):
+            raise ValueError(f"{path} is no .npz file; a trace holds loss (T, N) and step (T,).")
         with np.load(path, allow_pickle=False) as stored:
             missing = [name for name in ("loss", "step") if name not in stored]
             if missing:
