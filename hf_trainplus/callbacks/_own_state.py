@@ -8,13 +8,19 @@ from typing import Any, cast
 from transformers import TrainerState
 
 
-def saved_state(state: TrainerState, name: str) -> Mapping[str, Any]:
-    """Return what a checkpoint kept for the callback ``name``; empty for a fresh start or a checkpoint without it."""
+def saved_state(state: TrainerState, name: str, arguments: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """Return what a checkpoint kept for the callback ``name``; empty for a fresh start or a checkpoint without it.
+
+    Args:
+        state: as it was restored.
+        name: of the callback's class.
+        arguments: tell several callbacks of one class apart; upstream lists all that they ever saved.
+    """
     if not state.global_step:
         return {}
     entry = entries(state).get(name)
     if isinstance(entry, list):
-        entry = entry[-1]
+        entry = ([one for one in entry if one.get("args") == arguments] or entry)[-1]
     saved: Mapping[str, Any] = (entry or {}).get("attributes", {}).get("saved", {})
     return saved
 

@@ -95,7 +95,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         self.patience = Patience(**self._options, greater_is_better=self._direction(args))
         self._before, self._since, self._missing, self.verdict = 0.0, self._clock(), None, None
         self._found_at, self.judged_elsewhere, self._stopped = None, False, False
-        saved = saved_state(state, name)
+        saved = saved_state(state, name, self._arguments())
         if saved:
             self.patience.load_state_dict(saved["patience"])
             self._before = float(saved["elapsed_seconds"])
@@ -172,13 +172,15 @@ class PatienceCallback(TrainerCallback, ExportableState):
     # ---- state ----
     def state(self) -> dict[str, Any]:
         """Return what upstream writes into the checkpoint."""
-        arguments = {**self._options, "metric": self.metric, "greater_is_better": self._greater_is_better}
         saved = {
             "patience": self.patience.state_dict(),
             "elapsed_seconds": self.elapsed_seconds,
             "stopped": self._stopped,
         }
-        return {"args": arguments, "attributes": {"saved": saved}}
+        return {"args": self._arguments(), "attributes": {"saved": saved}}
+
+    def _arguments(self) -> dict[str, Any]:
+        return {**self._options, "metric": self.metric, "greater_is_better": self._greater_is_better}
 
     def _direction(self, args: TrainingArguments) -> bool:
         return larger_is_better(self.key(args), self._greater_is_better, args)

@@ -116,3 +116,12 @@ def test_the_evaluation_before_the_first_step_decides_nothing(tmp_path):
     stock = run(tmp_path / "stock", losses, EarlyStoppingCallback(early_stopping_patience=2), **options)
     ours = run(tmp_path / "ours", losses, PatienceCallback(2, stopping_threshold=2.0), **options)
     assert ours.state.global_step == stock.state.global_step == 4
+
+
+def test_two_of_them_are_resumed_apart(tmp_path):
+    def stoppers():
+        return PatienceCallback(4), PatienceCallback(9, metric="runtime", greater_is_better=False)
+
+    whole = run(tmp_path, LOSSES, *stoppers())  # the runtime never improves, so that the second would stop at 10
+    resumed = run(tmp_path, LOSSES, *stoppers(), resume=str(tmp_path / "checkpoint-5"))
+    assert resumed.state.global_step == whole.state.global_step == 8
