@@ -23,17 +23,18 @@ logger = logging.get_logger("hf_trainplus")
 class DiagnosisCallback(GuardedCallback):
     """Check the diagnosis rules at a decision point and at the end of training.
 
-    The decision point is the first evaluation, or ``at_step``, whichever comes first: early enough to stop and change
-    something. What is found is logged once by the main process, with the next thing to do; at the end only what is
-    new. All verdicts stand in ``trainplus/diagnosis.json`` in the output folder. It measures nothing itself and
-    decides nothing: it reads the callbacks that it is given and the Trainer's own history. It logs no keys.
+    The decision point is the first evaluation, or ``at_step`` steps after the run began or was resumed, whichever comes
+    first: early enough to stop and change something. What is found is logged once by the main process, with the next
+    thing to do; at the end only what is new. All verdicts stand in ``trainplus/diagnosis.json`` in the output folder.
+    It measures nothing itself and decides nothing: it reads the callbacks that it is given and the Trainer's own
+    history. It logs no keys.
 
     Args:
         step_clock: where the time went; without it no rule about time can tell.
         gpu_monitor: what the devices did.
         memory: what the memory did.
         rules: the rules; all of ``RULES`` with their defaults when None.
-        at_step: step of the decision point, >= 1.
+        at_step: steps to the decision point, >= 1.
 
     Raises:
         ValueError: ``at_step`` below 1.
@@ -62,6 +63,7 @@ class DiagnosisCallback(GuardedCallback):
         self._told: set[str] = set()
         self._decided = False
         self._training = False
+        self._began_at = 0
 
     def evidence(self, args: TrainingArguments, state: TrainerState) -> Evidence:
         """Return what is known now."""
@@ -83,10 +85,11 @@ class DiagnosisCallback(GuardedCallback):
     ) -> None:
         """Begin anew."""
         self._told, self._decided, self._training = set(), False, True
+        self._began_at = state.global_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tell at the decision point."""
-        if not self._decided and state.global_step >= self._at_step:
+        if not self._decided and state.global_step - self._began_at >= self._at_step:
             self._tell(args, state)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

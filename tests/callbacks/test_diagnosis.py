@@ -85,6 +85,19 @@ def test_a_healthy_run_is_silent(tmp_path, warned):
     assert warned == []
 
 
+def test_a_resumed_run_is_judged_after_as_many_steps_of_its_own(tmp_path, warned):
+    clock = StepClockCallback()
+    options = {"save_strategy": "steps", "save_steps": 8, "max_steps": 8}
+    make(tmp_path, DiagnosisCallback(clock, rules=RULES, at_step=100), clock, **options).train()
+    warned.clear()
+    clock = StepClockCallback()
+    diagnosis = DiagnosisCallback(clock, rules=RULES, at_step=6)
+    trainer = make(tmp_path, diagnosis, clock, **{**SLOW, "max_steps": 16, "per_device_train_batch_size": 2})
+    trainer.train_dataset.seconds = 0.1
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert [text.partition(":")[0] for text in warned] == ["diagnosis at step 14"]
+
+
 def test_the_first_evaluation_is_a_decision_point(tmp_path, warned):
     clock = StepClockCallback()
     options = {"eval_strategy": "steps", "eval_steps": 6, **SLOW}
