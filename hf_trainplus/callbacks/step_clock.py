@@ -40,7 +40,7 @@ class StepClockCallback(TrainerCallback):
     ranks exchange one short vector.
 
     Logged keys: the table of ``StepReport``. At the end ``trainplus/step_clock.json`` in the output folder holds the
-    whole run.
+    whole run, of a plan its last stage.
 
     Args:
         log: add the keys to the Trainer's training logs (attached, or under PlusTrainer).
