@@ -13,6 +13,9 @@ from hf_trainplus.budget.keeping.reserve import DEVIATIONS
 # From this many measured steps on, a forecast from measurement replaces an estimate from formulas.
 MEASURED_STEPS = 20
 
+# Planned last step of what only time, tokens, energy or money end: more steps than any run takes.
+OPEN_STEPS = 10**9
+
 
 @dataclass(frozen=True)
 class Rhythm:
@@ -98,6 +101,7 @@ def time_left(
     closing: Sequence[Phase] = ("evaluation", "save"),
     margin_seconds: float = 0.0,
     later_stages: float = 0.0,
+    stage_rooms: Iterable[Headroom] = (),
 ) -> TimeLeft | None:
     """Forecast the time to the end of the run.
 
@@ -107,10 +111,11 @@ def time_left(
         measured: costs so far.
         rhythm: planned end, evaluations and saves.
         step: steps done.
-        rooms: what is left under each limit.
+        rooms: what is left under each limit of the run, which ends later stages too.
         closing: phases that end a run that its budget ends.
         margin_seconds: time that the budget keeps back.
         later_stages: seconds of the stages that follow this one.
+        stage_rooms: what is left under each limit of the stage that runs.
 
     Returns:
         The forecast, None before 20 steps are measured.
@@ -129,10 +134,14 @@ def time_left(
     means = {phase: measured.mean(phase) or 0.0 for phase in PHASES}
     steps_left, ends_by = max(0, rhythm.max_steps - step), "max_steps"
     seconds_left: float | None = None
-    for room in rooms:
+    most = math.inf
+    for room in (*stage_rooms, *(of_run := tuple(rooms))):
         fitting, seconds = _fitting(room, measured, means, rhythm, step, closing, margin_seconds)
+        if room in of_run and seconds is not None:
+            most = min(most, seconds)
         if fitting < steps_left:
             steps_left, ends_by, seconds_left = fitting, room.limit, seconds
+            later_stages = 0.0 if room in of_run else later_stages
     counts = rhythm.ahead(step, steps_left)
     if ends_by != "max_steps":
         counts = _closed(counts, rhythm, closing)
@@ -140,6 +149,7 @@ def time_left(
     if seconds_left is not None:
         # the limit fixes the whole; what is not evaluation or saving is steps
         parts["step"] = max(0.0, seconds_left - parts["evaluation"] - parts["save"])
+    later_stages = max(0.0, min(later_stages, most - sum(parts.values())))
     return TimeLeft(
         seconds=sum(parts.values()) + later_stages,
         steps=parts["step"],

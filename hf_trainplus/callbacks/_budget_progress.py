@@ -42,9 +42,11 @@ def _examples(args: TrainingArguments, state: TrainerState, loader: Any) -> int 
     return passes * min(rows, batches * batch) + min(rows, round((state.epoch - passes) * batches) * batch)
 
 
-def rhythm_of(args: TrainingArguments, state: TrainerState, evaluations: int) -> Rhythm:
+def rhythm_of(args: TrainingArguments, state: TrainerState, evaluations: int, loader: Any = None) -> Rhythm:
     """Return when the run evaluates and saves; evaluations that only a callback asks for count at their own pace."""
-    an_epoch = math.ceil(state.max_steps / args.num_train_epochs) if args.num_train_epochs > 0 else None
+    an_epoch = _steps_an_epoch(args, loader)
+    if an_epoch is None and args.num_train_epochs > 0:
+        an_epoch = math.ceil(state.max_steps / args.num_train_epochs)
     evaluate_every = _every(args.eval_strategy, state.eval_steps, an_epoch)
     if evaluate_every is None and evaluations:
         evaluate_every = max(1, state.global_step // evaluations)
@@ -53,6 +55,15 @@ def rhythm_of(args: TrainingArguments, state: TrainerState, evaluations: int) ->
         evaluate_every=evaluate_every,
         save_every=_every(args.save_strategy, state.save_steps, an_epoch),
     )
+
+
+def _steps_an_epoch(args: TrainingArguments, loader: Any) -> int | None:
+    """Optimizer steps of a pass over the data: where max_steps is given, the number of epochs says nothing of it."""
+    try:
+        batches = len(loader)
+    except TypeError:
+        return None
+    return math.ceil(batches / args.gradient_accumulation_steps) or None
 
 
 def _every(strategy: Any, steps: float | None, an_epoch: int | None) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 from transformers import Trainer, TrainerState, TrainingArguments
 
 from hf_trainplus.budget.keeping.energy import Joules
+from hf_trainplus.budget.keeping.headroom import Headroom
 from hf_trainplus.budget.keeping.keeper import BudgetKeeper
 from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.keeping.process import process_age_seconds, process_identity
@@ -118,7 +119,7 @@ class BudgetSession:
             spent: a limit that the checkpoint says is spent.
         """
         # what the Trainer's rhythm was, for `trainplus estimate --from-run`
-        self._rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"))
+        self._rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"), self._loader)
         verdict = self.keeper.verdict(
             self.progress(state), pending=pending, closing=closing, due_in=self._rhythm.due_in(state.global_step)
         )
@@ -134,7 +135,14 @@ class BudgetSession:
         """Write what is spent of a limit, for a person; empty without a limit."""
         return self.keeper.describe(limit, self.progress(state)) if limit else ""
 
-    def time_left(self, state: TrainerState, closing: Sequence[Phase], later_stages: float) -> TimeLeft | None:
+    def time_left(
+        self, state: TrainerState, closing: Sequence[Phase], later_stages: float, stage_rooms: Sequence[Headroom]
+    ) -> TimeLeft | None:
         """Forecast the time to the end, None before 20 steps are measured."""
-        rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"))
-        return self.keeper.time_left(self.progress(state), rhythm, closing=closing, later_stages=later_stages)
+        return self.keeper.time_left(
+            self.progress(state),
+            rhythm_of(self._args, state, self.keeper.measured.count("evaluation"), self._loader),
+            closing=closing,
+            later_stages=later_stages,
+            stage_rooms=stage_rooms,
+        )

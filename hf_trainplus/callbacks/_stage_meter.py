@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainerState, TrainingArguments
 
 from hf_trainplus.budget.budget import Budget
+from hf_trainplus.budget.keeping.headroom import Headroom
 from hf_trainplus.budget.keeping.keeper import BudgetKeeper
 from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.meter import Meter, Progress
@@ -64,11 +65,15 @@ class StageMeter:
         """Say that a phase ends here."""
         self.keeper.close(phase, self._progress(state))
 
+    def rooms(self, state: TrainerState) -> tuple[Headroom, ...]:
+        """Return what is left under each of the stage's limits that need a meter."""
+        return self.keeper.rooms(self._progress(state))
+
     def decide(self, state: TrainerState, pending: Sequence[Phase], closing: Sequence[Phase]) -> Decision | None:
         """Let all ranks decide whether another step fits; None without a limit, when nobody has to ask."""
         if not self.limited:
             return None
-        rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"))
+        rhythm = rhythm_of(self._args, state, self.keeper.measured.count("evaluation"), self._loader)
         verdict = self.keeper.verdict(
             self._progress(state), pending=pending, closing=closing, due_in=rhythm.due_in(state.global_step)
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -12,6 +13,7 @@ from transformers.trainer_callback import ExportableState
 
 from hf_trainplus.budget.budget import Budget
 from hf_trainplus.budget.keeping.energy import Joules
+from hf_trainplus.budget.keeping.headroom import Headroom
 from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.meter import Reading
 from hf_trainplus.budget.remaining import TimeLeft
@@ -114,6 +116,7 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
         )
         self.conditions = tuple(conditions)
         self.later_stages: Callable[[], float | None] = lambda: 0.0
+        self.stage_rooms: Callable[[], Sequence[Headroom]] = tuple
         self.saved: dict[str, Any] = {}
         self._clock = clock
         self._energy = energy
@@ -140,13 +143,15 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
     def time_left(self, args: TrainingArguments, state: TrainerState) -> TimeLeft | None:
         """Forecast the time to the end of the run, with that of later stages as ``later_stages`` (a function) says.
 
+        What is left under the limits of the stage that runs, ``stage_rooms`` says.
+
         Returns:
             The forecast; None outside training, before 20 steps are measured, and while a later stage is not known.
         """
         later = self.later_stages()
         if self._session is None or later is None:
             return None
-        return self._session.time_left(state, self._run.closing(args), later)
+        return self._session.time_left(state, self._run.closing(args), later, self.stage_rooms())
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: options, meters, measured costs, the reason of a stop."""
@@ -157,6 +162,8 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
                 "limit": self._run.limit,
                 "keeper": self._session.keeper.state(),
                 "rhythm": self._session.rhythm_values(),
+                "later_stages_seconds": self.later_stages(),
+                "stage_rooms": [asdict(room) for room in self.stage_rooms()],
             }
         return {"args": self.options.plain(), "attributes": {"saved": self.saved}}
 

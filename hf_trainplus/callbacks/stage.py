@@ -12,12 +12,14 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
+from hf_trainplus.budget.keeping.headroom import Headroom
 from hf_trainplus.budget.keeping.measured import Measured, Phase
+from hf_trainplus.budget.remaining import OPEN_STEPS
 from hf_trainplus.callbacks._budget_control import due
 from hf_trainplus.callbacks._budget_schedule import follow_budget, require_lambda_schedule
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
 from hf_trainplus.callbacks._stage_meter import StageMeter
-from hf_trainplus.training.stages.arguments import OPEN_STEPS, epochs_between, evaluates, is_open
+from hf_trainplus.training.stages.arguments import epochs_between, evaluates, is_open
 from hf_trainplus.training.stages.record import ENTRY
 from hf_trainplus.training.stages.run import StagedRun
 
@@ -50,6 +52,10 @@ class StageCallback(TrainerCallback, ExportableState):
     def measured(self) -> Measured:
         """What steps, evaluations and saves of the stage took."""
         return Measured() if self._meter is None else self._meter.keeper.measured
+
+    def rooms(self, state: TrainerState) -> tuple[Headroom, ...]:
+        """Return what is left under the stage's limits in time, tokens, energy and money."""
+        return () if self._meter is None else self._meter.rooms(state)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: where the run is in its plan, and what the stage has spent."""

@@ -70,6 +70,7 @@ def attach_plan(
     for other in trainer.callback_handler.callbacks:
         if isinstance(other, BudgetCallback):
             other.later_stages = lambda: _later_seconds(trainer, run, callback)
+            other.stage_rooms = lambda: callback.rooms(trainer.state)
     return run
 
 

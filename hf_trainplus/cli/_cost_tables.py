@@ -12,7 +12,7 @@ from hf_trainplus.budget.cost import CostEstimate
 from hf_trainplus.budget.costs.memory import GIB
 from hf_trainplus.budget.from_run import RunSoFar
 from hf_trainplus.budget.keeping.measured import Phase
-from hf_trainplus.budget.remaining import MEASURED_STEPS
+from hf_trainplus.budget.remaining import MEASURED_STEPS, OPEN_STEPS
 from hf_trainplus.budget.units import format_count, format_duration
 
 Row = tuple[str, str, str]
@@ -155,7 +155,8 @@ _PHASE_NAMES: dict[Phase, str] = {"step": "a step", "evaluation": "an evaluation
 def run_rows(run: RunSoFar) -> list[Row]:
     """Return what a run measured as rows."""
     measured = run.measured
-    rows: list[Row] = [("step", f"{run.step} of {run.rhythm.max_steps}", str(run.checkpoint))]
+    planned = f" of {run.rhythm.max_steps}" if run.rhythm.max_steps < OPEN_STEPS else ""
+    rows: list[Row] = [("step", f"{run.step}{planned}", str(run.checkpoint))]
     for phase, name in _PHASE_NAMES.items():
         mean = measured.mean(phase)
         if mean is not None:
@@ -164,15 +165,18 @@ def run_rows(run: RunSoFar) -> list[Row]:
     left = run.time_left()
     if run.stop_reason is not None:
         rows.append(("ended", run.stop_reason, ""))
+    elif run.later_stages_seconds is None:
+        rows.append(("time left", "not known", "of a later stage it is not known when it ends"))
     elif left is None:
         rows.append(("time left", "not known yet", f"{measured.count('step')} of {MEASURED_STEPS} steps measured"))
     else:
+        later = f", later stages {format_duration(left.later_stages)}" if left.later_stages else ""
         parts = f"steps {format_duration(left.steps)}, evaluation {format_duration(left.evaluation)}, "
         rows.append(
             (
                 "time left",
                 format_duration(left.seconds),
-                f"{parts}saving {format_duration(left.saving)}; ends by {left.ends_by}",
+                f"{parts}saving {format_duration(left.saving)}{later}; ends by {left.ends_by}",
             )
         )
     return rows

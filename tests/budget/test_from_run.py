@@ -79,6 +79,26 @@ def test_the_reason_of_a_run_that_ended_is_read(tmp_path):
     assert read_run(write(tmp_path, 30, reason="budget_spent")).stop_reason == "budget_spent"
 
 
+def test_of_a_stage_that_is_over_only_later_ones_are_left(tmp_path):
+    path = write(tmp_path, 40, reason="max_steps", max_steps=40) / "trainer_state.json"
+    state = json.loads(path.read_text())
+    callbacks = state["stateful_callbacks"]
+    room = {"limit": "wall_clock", "quantity": "seconds", "left": 9.0, "total": 90.0}
+    callbacks["BudgetCallback"]["attributes"]["saved"] |= {"later_stages_seconds": 70.0, "stage_rooms": [room]}
+
+    def read(**stage):
+        callbacks["StageCallback"] = {"args": {}, "attributes": {"saved": {"next_stage": None, "reason": None} | stage}}
+        path.write_text(json.dumps(state))
+        return read_run(tmp_path)
+
+    over = read(next_stage=1)
+    assert (over.stop_reason, over.time_left().steps_left, over.time_left().seconds) == (None, 0, 70.0)
+    assert read().stage_rooms[0].left == 9.0
+    assert read(reason="plan_finished").stop_reason == "plan_finished"
+    callbacks["BudgetCallback"]["attributes"]["saved"]["later_stages_seconds"] = None
+    assert read(next_stage=1).time_left() is None
+
+
 def test_a_folder_without_checkpoints_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match="has no checkpoint with a readable trainer_state.json; give the output folder"

@@ -5,7 +5,7 @@ import pytest
 
 from hf_trainplus.budget.keeping.headroom import Headroom
 from hf_trainplus.budget.keeping.measured import Measured
-from hf_trainplus.budget.remaining import MEASURED_STEPS, Rhythm, time_left
+from hf_trainplus.budget.remaining import MEASURED_STEPS, OPEN_STEPS, Rhythm, time_left
 from tests.budget.keeping.simulation import Costs, random_costs, simulate
 
 
@@ -27,6 +27,25 @@ def test_steps_evaluations_and_saves_to_the_end_add_up():
 def test_later_stages_are_on_top():
     left = time_left(measured(), Rhythm(100), step=90, later_stages=500.0)
     assert (left.seconds, left.later_stages) == (520.0, 500.0)
+
+
+def test_a_stage_ends_by_its_own_limit_and_later_ones_follow():
+    stage = [Headroom("wall_clock", "seconds", 50.0, 100.0)]
+    left = time_left(measured(), Rhythm(OPEN_STEPS), 20, closing=(), stage_rooms=stage, later_stages=300.0)
+    assert (left.ends_by, left.later_stages) == ("wall_clock", 300.0)
+    assert left.seconds == pytest.approx(300.0 + 50.0, abs=10.0)
+    assert left.steps_left < 50
+
+
+def test_later_stages_take_no_more_than_the_run_may():
+    run = [Headroom("gpu_hours", "seconds", 500.0, 3600.0)]
+    alone = time_left(measured(), Rhythm(OPEN_STEPS), 20, run)
+    left = time_left(measured(), Rhythm(60), 20, run, later_stages=3000.0)
+    assert 0 < left.later_stages < 500.0
+    assert left.seconds == pytest.approx(alone.seconds)
+    assert time_left(measured(), Rhythm(60), 20, run, later_stages=10.0).later_stages == 10.0
+    # a limit of the run that ends this stage leaves nothing for the next one
+    assert time_left(measured(), Rhythm(OPEN_STEPS), 20, run, later_stages=10.0).later_stages == 0.0
 
 
 def test_it_says_nothing_before_twenty_steps():

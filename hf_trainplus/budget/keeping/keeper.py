@@ -173,6 +173,7 @@ class BudgetKeeper:
         *,
         closing: Sequence[Phase] = ("evaluation", "save"),
         later_stages: float = 0.0,
+        stage_rooms: Sequence[Headroom] = (),
     ) -> TimeLeft | None:
         """Forecast the time to the end of the run, None before 20 steps are measured (see ``remaining.time_left``)."""
         return time_left(
@@ -183,6 +184,7 @@ class BudgetKeeper:
             closing=closing,
             margin_seconds=self.margin_seconds,
             later_stages=later_stages,
+            stage_rooms=stage_rooms,
         )
 
     def rooms(self, progress: Progress) -> tuple[Headroom, ...]:

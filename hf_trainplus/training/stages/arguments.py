@@ -10,10 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
 from hf_trainplus.budget.plans.stage import BATCH_ARGUMENTS, Stage
-
-# Steps of a stage that only time, tokens, energy or money end: more than any run takes. Its learning rate is read at
-# the share of the budget that is used.
-OPEN_STEPS = 10**9
+from hf_trainplus.budget.remaining import OPEN_STEPS
 
 _COUNTED = ("max_steps", "num_train_epochs")
 
@@ -25,6 +22,8 @@ def metered_limits(stage: Stage) -> dict[str, float]:
 
 def is_open(stage: Stage) -> bool:
     """Say whether only a meter ends the stage, so that its number of steps is not known.
+
+    Its learning rate is read at the share of the budget that is used.
 
     Example:
         >>> is_open(Stage("a", budget="wall_clock=2h")), is_open(Stage("b", budget="wall_clock=2h,max_steps=9"))

@@ -9,6 +9,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_trainplus import BudgetCallback
+from hf_trainplus.budget.from_run import read_run
 from hf_trainplus.callbacks.stage import StageCallback
 from tests.support import stages
 
@@ -260,6 +261,30 @@ def test_the_time_left_counts_later_stages(tmp_path):
     trainer.train()
     assert seen[2] == (3, 7200.0)
     assert seen[3] == (4, 0.0)
+
+
+def test_what_is_left_of_a_plan_is_read_from_its_checkpoints(tmp_path):
+    class StopAt40(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_training_stop = control.should_save = state.global_step == 40
+
+    plan = {
+        "stages": [
+            {"name": "a", "budget": "max_steps=30"},
+            {"name": "b", "budget": "wall_clock=1h"},
+            {"name": "c", "budget": "max_steps=20"},
+        ]
+    }
+    options = {"eval_strategy": "no", "save_steps": 25, "stop_signals": "SIGTERM"}
+    stages.make(tmp_path, plan, callbacks=[StopAt40()], **options).train()
+    inside, over = (read_run(tmp_path / f"checkpoint-{step}") for step in (25, 30))
+    assert (inside.time_left().steps_left, inside.time_left().ends_by) == (5, "max_steps")
+    assert inside.time_left().later_stages > 3600
+    assert (over.time_left().steps_left, over.stop_reason) == (0, None)
+    left = read_run(tmp_path / "checkpoint-40").time_left()
+    assert left.ends_by == "wall_clock"
+    assert 3000 < left.seconds - left.later_stages <= 3600
+    assert 0 < left.later_stages < 600
 
 
 def test_a_failed_evaluation_at_a_boundary_does_not_hold_the_plan(tmp_path):
