@@ -266,7 +266,8 @@ def test_the_time_left_counts_later_stages(tmp_path):
 def test_what_is_left_of_a_plan_is_read_from_its_checkpoints(tmp_path):
     class StopAt40(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            control.should_training_stop = control.should_save = state.global_step == 40
+            if state.global_step == 40:
+                control.should_training_stop = control.should_save = True
 
     plan = {
         "stages": [
