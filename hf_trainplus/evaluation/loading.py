@@ -16,7 +16,15 @@ import numpy.typing as npt
 from hf_trainplus.evaluation.batching import BatchPlan, Int64Array, plan_batches
 from hf_trainplus.evaluation.streaming import StreamLoader
 from hf_trainplus.evaluation.tasks import LoaderSettings, TaskLoader
-from hf_trainplus.evaluation.windows import Collate, LoadedBatch, Window, WindowSizes, collate_window, level_batches
+from hf_trainplus.evaluation.windows import (
+    Collate,
+    LoadedBatch,
+    Window,
+    WindowSizes,
+    collate_window,
+    level_batches,
+    together,
+)
 
 __all__ = ["LoadedBatch", "LoaderSettings", "PlannedLoader", "StreamLoader", "WindowSizes"]
 
@@ -97,7 +105,7 @@ class PlannedLoader:
         head, rest = np.split(positions, [sizes.batch_size * world_size])
         unmeasured, row_bytes = 0, 1
         first = plan_batches(head, batch_size=sizes.batch_size, rank=rank, world_size=world_size)
-        for window in self._windows(first, sizes, with_filler=world_size > 1):
+        for window in together(self._windows(first, sizes, with_filler=world_size > 1), most):
             unmeasured, row_bytes = agree(int(not window.measured)), agree(window.row_bytes)
             yield from level_batches(window, agree)
         if unmeasured:
@@ -105,7 +113,7 @@ class PlannedLoader:
             return
         rows = self._window_rows(len(rest), sizes, row_bytes, world_size)
         blocks = plan_batches(rest, batch_size=rows, rank=rank, world_size=world_size)
-        for window in self._windows(blocks, sizes, with_filler=world_size > 1):
+        for window in together(self._windows(blocks, sizes, with_filler=world_size > 1), most):
             yield from level_batches(window, agree)
 
     def fetch(self, positions: Int64Array, *, hold: bool = False) -> Any:

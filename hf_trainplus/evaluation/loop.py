@@ -17,11 +17,12 @@ from hf_trainplus.evaluation.bare_step import BareStep, measure_step
 from hf_trainplus.evaluation.batch_list import BatchCollector
 from hf_trainplus.evaluation.capture import OutputCapture
 from hf_trainplus.evaluation.losses import ExampleLosses
-from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_backoff
+from hf_trainplus.evaluation.memory_backoff import BatchLimit, Split, run_with_backoff, split_batch
 from hf_trainplus.evaluation.metric_rows import MetricColumns
 from hf_trainplus.evaluation.metrics.adapters import MetricReducer
 from hf_trainplus.evaluation.outputs import main_predictions
 from hf_trainplus.evaluation.packed_rows import PackedRows
+from hf_trainplus.evaluation.rank_errors import RankErrors
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
 from hf_trainplus.evaluation.windows import LoadedBatch
@@ -103,7 +104,7 @@ class EvaluationLoop:
         model: the model whose outputs are captured while ``step`` runs.
         account: takes the losses.
         row_losses: computes the losses of a batch's rows without predictions, in place of ``step``; None from it
-            falls back to ``step``.
+            falls back to ``step``. It is given None by a rank that has failed, where ranks answer together.
         bare_step: runs the model without its labels once its loss need not be computed; None to compute it always.
         collector: keeps predictions, labels and inputs; None to keep none.
         metrics: metrics that reduce predictions a batch at a time; None for none.
@@ -159,23 +160,25 @@ class EvaluationLoop:
         return output
 
     def _run(self, batches: Iterable[LoadedBatch]) -> LoopOutput:
-        start, count = self.clock(), 0
+        start, count, errors = self.clock(), 0, RankErrors(self.ranks)
         with torch.no_grad(), self.precision(), OutputCapture(self.model) as capture:
             done = run_with_backoff(
-                self._until_left(batches),
-                lambda batch: self._run_batch(batch, capture),
+                self._until_left(errors.batches(batches)),
+                lambda batch: self._run_batch(batch, capture, errors),
                 self.limit,
-                split=self.split,
+                split=lambda batch, parts: [batch] * parts if errors.own else (self.split or split_batch)(batch, parts),
                 agree=self.ranks.any if self.ranks.size > 1 else None,
             )
             for batch, outcome in done:
-                self._keep(batch, outcome)
                 count += 1
-                if self.on_batch is not None:
-                    self.on_batch(int(batch.real.sum()))
+                with errors.kept():
+                    self._keep(batch, outcome)
+                    if self.on_batch is not None:
+                        self.on_batch(int(batch.real.sum()))
                 if self.ranks.size == 1 or count <= CHECKED_BATCHES:
                     self._check_mates()
         self._check_mates()
+        errors.settle()
         return self._finish(count, start)
 
     def _check_mates(self) -> None:
@@ -188,7 +191,10 @@ class EvaluationLoop:
                 raise EvaluationLeft(f"left after {count} batches: a stop was asked for, nothing is reported")
             yield batch
 
-    def _run_batch(self, batch: LoadedBatch, capture: OutputCapture) -> _Outcome:
+    def _run_batch(self, batch: LoadedBatch, capture: OutputCapture, errors: RankErrors) -> _Outcome:
+        if errors.own is not None and self.row_losses is not None:
+            self.row_losses(None)  # the other ranks wait for this one's answer
+        errors.raise_own()
         capture.take()
         inputs, rows = batch.inputs, len(batch.real)
         if self.row_losses is not None:

@@ -12,6 +12,7 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
 from hf_trainplus.evaluation.batching import Int64Array
 from hf_trainplus.evaluation.packing import split_inputs
+from hf_trainplus.evaluation.ranks import OtherRankError
 from hf_trainplus.evaluation.windows import LoadedBatch
 
 Result = TypeVar("Result")
@@ -63,11 +64,11 @@ def run_with_backoff(
 ) -> Iterator[tuple[LoadedBatch, Result]]:
     """Run every batch; where memory does not suffice, halve this and all following batches and run the rows again.
 
-    It does not plan: the next evaluation asks ``limit.lowered`` for its sizes. It does not catch other errors, and a
-    batch of one row that does not fit is passed on. ``step`` must leave nothing behind but its result: on several
-    ranks it also runs again where it had succeeded, so that all ranks run equally many batches. Where a step itself
-    waits for other ranks (FSDP, ZeRO-3, a gather in ``compute_loss``), a rank that fails before it gets there leaves
-    the others waiting: no agreement can reach them.
+    It does not plan: the next evaluation asks ``limit.lowered`` for its sizes. Other errors, and a batch of one row
+    that does not fit, are passed on, on all ranks together. ``step`` must leave nothing behind but its result: on
+    several ranks it also runs again where it had succeeded, so that all ranks run equally many batches. Where a step
+    itself waits for other ranks (FSDP, ZeRO-3, a gather in ``compute_loss``), a rank that fails before it gets there
+    leaves the others waiting: no agreement can reach them.
 
     Args:
         batches: this rank's batches, equally many on every rank.
@@ -145,18 +146,24 @@ def split_batch(
 
 
 def _attempt(step: Callable[[LoadedBatch], Result], batch: LoadedBatch, agree: Callable[[bool], bool]) -> list[Result]:
-    """Run one batch; empty when memory did not suffice on some rank and the batch can be cut."""
+    """Run one batch; empty when memory did not suffice on some rank and the batch can be cut.
+
+    Raises on all ranks when it fails on one in another way: the others would wait for it at the next batch.
+    """
     outcome: list[Result] = []
+    failed: Exception | None = None
     hopeless: Exception | None = None
     try:
         outcome = [step(batch)]
     except Exception as error:
         if not is_out_of_memory(error):
-            raise
+            failed = error
         # an error keeps the failed step's tensors alive through its traceback, so it is kept only to be raised
-        hopeless = error if len(batch.positions) == 1 else None
+        elif len(batch.positions) == 1:
+            hopeless = error
     if not agree(not outcome):
         return outcome
+    _raise_together(failed, agree, "failed; its own error says why")
     _raise_together(hopeless, agree, "ran out of memory with a single row")
     return []
 
@@ -181,7 +188,7 @@ def _raise_together(own: Exception | None, agree: Callable[[bool], bool], reason
         return
     if own is not None:
         raise own
-    raise RuntimeError(f"evaluation stops on all ranks, since another rank {reason}.")
+    raise OtherRankError(f"evaluation stops on all ranks, since another rank {reason}.")
 
 
 def release_memory() -> None:

@@ -10,6 +10,16 @@ import torch
 T = TypeVar("T")
 
 
+class OtherRankError(RuntimeError):
+    """Raised on the ranks that are well when another one has failed, so that all leave the evaluation together.
+
+    Example:
+        >>> raise OtherRankError("another rank could not read its rows; its own error says why.")
+        Traceback (most recent call last):
+        hf_trainplus.evaluation.ranks.OtherRankError: another rank could not read its rows; its own error says why.
+    """
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process among all; every method is a collective when there is more than one.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hf_trainplus.evaluation.endless import is_endless
+from hf_trainplus.evaluation.ranks import OtherRankError
 from hf_trainplus.evaluation.tasks import LoaderSettings, TaskLoader
 from hf_trainplus.evaluation.windows import Collate, LoadedBatch, Window, WindowSizes, collate_window, level_batches
 
@@ -140,11 +141,18 @@ class StreamLoader:
         answers = self._answers(sizes)
         filler: LoadedBatch | None = None
         while True:
-            windows = next(answers, None)
+            try:
+                windows = next(answers, None)
+            except Exception:
+                most(3)
+                raise
             window = windows[0] if windows else Window((), filler, measured=False, row_bytes=1)
             filler = window.filler
-            # one number tells every rank the same: 0 all have ended, 1 go on, 2 a rank never had a row to repeat
+            # one number tells every rank the same: 0 all have ended, 1 go on, 2 a rank never had a row to repeat, 3 one
+            # could not read the stream
             state = most(2 if filler is None else int(bool(window.batches)))
+            if state == 3:
+                raise OtherRankError("another rank could not read the stream; its own error says why.")
             if state == 2:
                 raise ValueError(
                     "the stream was split between ranks and a rank got no row; split it into at most as many parts as "

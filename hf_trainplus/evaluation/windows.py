@@ -14,6 +14,7 @@ import numpy as np
 
 from hf_trainplus.evaluation.batching import BoolArray, Int64Array, plan_batches
 from hf_trainplus.evaluation.lengths import measured_length
+from hf_trainplus.evaluation.ranks import OtherRankError
 
 Collate = Callable[[list[Any]], Any]
 
@@ -155,6 +156,32 @@ def level_batches(window: Window, most: Callable[[int], int]) -> Iterator[Loaded
             raise RuntimeError(f"this rank has {len(window.batches)} batches, another {count}, and no filler was made.")
         # a copy, since a trainer may take the labels out of what it is given
         yield window.filler._replace(inputs=copy(window.filler.inputs))
+
+
+def together(windows: Iterator[Window], most: Callable[[int], int] | None) -> Iterator[Window]:
+    """Yield windows, equally many on every rank; where one rank cannot read its next one, all raise.
+
+    Args:
+        windows: this rank's windows.
+        most: the largest over all ranks of a whole number, called once a window; None for one process.
+
+    Raises:
+        RuntimeError: another rank could not read its rows.
+        Exception: what reading raised on this rank.
+    """
+    while most is not None:
+        failed: Exception | None = None
+        window: Window | None = None
+        try:
+            window = next(windows, None)
+        except Exception as error:
+            failed = error
+        if most(int(failed is not None)):
+            raise failed or OtherRankError("another rank could not read its rows; its own error says why.")
+        if window is None:
+            return
+        yield window
+    yield from windows
 
 
 def row_bytes(row: object) -> int:

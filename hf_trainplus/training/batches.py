@@ -132,7 +132,9 @@ class BatchSource:
         known = self._probed.get(key)
         if known is None or not known.holds_for(len(ids)):
             mine = (
-                self._measure(cast("PlannedLoader", kept.loader), kept.lengths, ids, probe) if not ranks.index else None
+                self._measure(cast("PlannedLoader", kept.loader), kept.lengths, ids, probe, alone=ranks.size == 1)
+                if not ranks.index
+                else None
             )
             known = self._probed[key] = cast("_Probed", ranks.from_first(mine))
         return self.limit.lowered(known.tokens)
@@ -143,6 +145,8 @@ class BatchSource:
         lengths: npt.NDArray[np.int64],
         ids: npt.NDArray[np.int64],
         probe: Callable[[Any], object],
+        *,
+        alone: bool,
     ) -> _Probed:
         """Probe with rows that the evaluation runs next, and hold them for it."""
         device = self._trainer.args.device
@@ -155,7 +159,8 @@ class BatchSource:
         try:
             chosen = probe_token_limit(lengths[ids], run, device)
         except Exception as error:
-            if not is_out_of_memory(error):
+            # the other ranks wait for the answer; any other error comes again in the evaluation, where all hear of it
+            if alone and not is_out_of_memory(error):
                 raise
             chosen = None
         if chosen is None:
@@ -223,4 +228,4 @@ def stream_loader(trainer: Trainer, stream: Any, collate: Any, ranks: Ranks, lim
 def stream_limit(trainer: Trainer) -> int | None:
     """Return the number of rows to read of a stream; a fraction of an unknown length is none."""
     size = getattr(trainer.args, "eval_subset_size", None)
-    return int(size) if size is not None and size >= 1 else None
+    return size if isinstance(size, int) else None

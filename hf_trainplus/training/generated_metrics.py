@@ -17,9 +17,10 @@ from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metric_values import json_safe_metrics
 from hf_trainplus.evaluation.metrics.adapters.functions import FunctionMetric
 from hf_trainplus.evaluation.prompts import IGNORED_LABEL
+from hf_trainplus.evaluation.rank_errors import agreed
 from hf_trainplus.results import ExampleResults
 from hf_trainplus.training.leaving import interruptible
-from hf_trainplus.training.result import agreed, logged_values
+from hf_trainplus.training.result import logged_values
 
 if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner, Request

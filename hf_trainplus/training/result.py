@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_trainplus.evaluation.batch_list import transposed
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.evaluation.metrics.base import AdditiveMetric
-from hf_trainplus.evaluation.ranks import Ranks
+from hf_trainplus.evaluation.rank_errors import agreed
 from hf_trainplus.evaluation.spooled_array import little_resident
 from hf_trainplus.training.leaving import interruptible
 from hf_trainplus.training.logged import logged_metrics
@@ -79,26 +79,6 @@ def agreed_metrics(runner: EvaluationRunner, output: LoopOutput, request: Reques
     """Compute the metrics of an evaluation, see ``agreed``; a stop signal in training leaves them."""
     with interruptible(runner.trainer):
         return agreed(lambda: _metrics(runner, output, request))
-
-
-def agreed(compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Compute metrics on every rank from the same rows; an error on one rank is an error on all.
-
-    Raises:
-        RuntimeError: the metric function failed on another rank.
-        Exception: what the metric function raised on this one.
-    """
-    ranks, returned, error = Ranks.current(), dict[str, Any](), None
-    try:
-        returned = compute()
-    except Exception as caught:
-        error = caught
-    reasons = [reason for reason in ranks.gather(None if error is None else repr(error)) if reason is not None]
-    if error is not None:
-        raise error
-    if reasons:
-        raise RuntimeError(f"the metric function failed on another rank: {reasons[0]}")
-    return returned
 
 
 def _is_empty(predictions: Any) -> bool:

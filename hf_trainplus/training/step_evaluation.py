@@ -38,7 +38,7 @@ class FailedSets:
         if prefix == "eval" or not guarded:
             return evaluate()
         try:
-            return evaluate()
+            return _on_all_ranks(evaluate)
         except Exception as error:
             if was_left(error):
                 raise
@@ -86,7 +86,7 @@ def evaluate_step(
     try:
         refuse_before(trainer)
         with construction.flag(trainer, "_is_scheduled"):
-            metrics = run()
+            metrics = _on_all_ranks(run)
             if staged is not None:
                 metrics = metrics | plans.extra_metrics(trainer, staged)
         if failed.errors and not metrics:
@@ -103,3 +103,10 @@ def evaluate_step(
     if staged is not None:
         plans.evaluated(trainer, staged)
     return metrics
+
+
+def _on_all_ranks(evaluate: Callable[[], Metrics]) -> Metrics:
+    """Evaluate; a rank whose own callback or tracker fails leaves no other rank to go on without it."""
+    from hf_trainplus.evaluation.rank_errors import agreed  # loaded by the evaluation; making a trainer need not
+
+    return agreed(evaluate, "evaluation")

@@ -42,14 +42,24 @@ class LossWithoutLogits:
         self._is_open = True
 
     def __call__(self, inputs: Any) -> CausalExampleLosses | None:
-        """Return the losses of the rows, or None where the model's own loss is needed. It is a collective."""
+        """Return the losses of the rows, or None where the model's own loss is needed. It is a collective.
+
+        A rank that has no batch to answer for passes None.
+        """
         with self._context():
-            if self._is_open and self._ranks.any(not self._chunked.check(self._model, inputs)):
+            if self._is_open and self._ranks.any(not self._is_fit(inputs)):
                 self._chunked.refuse("another rank cannot compute it in chunks")
                 self._is_open = False
                 # a batch of one row cannot show it again
                 self._account.depends_on_mates |= self._chunked.is_another_loss
-            return self._chunked.example_losses(self._model, inputs, compare=False)
+            return None if inputs is None else self._chunked.example_losses(self._model, inputs, compare=False)
+
+    def _is_fit(self, inputs: Any) -> bool:
+        try:
+            return inputs is None or self._chunked.check(self._model, inputs)
+        except Exception:
+            self._ranks.any(False)  # the others ask here, and hear of the error after the batch
+            raise
 
     def alone(self, inputs: Any) -> CausalExampleLosses | None:
         """Return losses that do not count, asked for by this rank only, to measure how long they take.
