@@ -44,7 +44,7 @@ class PlusTrainingArguments(TrainingArguments):
     eval_subset_size: float | None = field(
         default=None,
         metadata={
-            "help": "Rows of eval_mode=subset, and the limit of a stream: a number of rows, or a fraction below 1."
+            "help": "Rows of eval_mode=subset, and the limit of a stream: a number of rows, or a fraction (1.0: all)."
         },
     )
     eval_subset_strategy: str = field(
@@ -149,7 +149,7 @@ class PlusTrainingArguments(TrainingArguments):
     )
     generation_eval_size: float | None = field(
         default=None,
-        metadata={"help": "Rows that an evaluation generates for: a number, or a fraction below 1 (None: all)."},
+        metadata={"help": "Rows that an evaluation generates for: a number, or a fraction (None and 1.0: all)."},
     )
     generation_max_new_tokens: int | None = field(
         default=None, metadata={"help": "Most tokens of a generated answer, the prompt not counted."}

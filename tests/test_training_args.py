@@ -79,6 +79,11 @@ def test_yaml_json_and_pickle(tmp_path):
     assert all(getattr(rebuilt, name) == value for name, (_, value) in GIVEN.items())
 
 
+def test_a_whole_fraction_is_all_rows_and_a_whole_number_is_rows(tmp_path):
+    sizes = [PlusTrainingArguments(str(tmp_path), eval_subset_size=size).eval_subset_size for size in (1.0, 1, 300.0)]
+    assert [(type(size), size) for size in sizes] == [(float, 1.0), (int, 1), (int, 300)]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -139,16 +139,16 @@ def read_plan_value(value: Any) -> Any:
 
 
 def read_size(name: str, value: Any) -> int | float | None:
-    """Return a number of rows (int) or a fraction below 1 (float), or None.
+    """Return a number of rows (int) or a fraction (float), or None; 1.0 is all rows, as a fraction is.
 
     Example:
-        >>> read_size("eval_subset_size", 512.0), read_size("eval_subset_size", 0.1)
-        (512, 0.1)
+        >>> [read_size("eval_subset_size", size) for size in (512.0, 0.1, 1.0, 1)]
+        [512, 0.1, 1.0, 1]
     """
     if value is None or str(value).lower() == "none":
         return None
     number = read_number(value)
-    if number is not None and 0 < number < 1:
+    if number is not None and (0 < number < 1 or (number == 1 and isinstance(value, float))):
         return number
     if number is not None and number >= 1 and number == int(number):
         return int(number)

@@ -33,7 +33,7 @@ def drawn_rows(dataset: Any, size: float | None, seed: int) -> Subset | None:
 
     Args:
         dataset: its length counts.
-        size: rows, 1 or more, or a fraction below 1; None for all.
+        size: rows, 1 or more, or a fraction; None and 1.0 for all.
         seed: the run's seed.
 
     Raises:
@@ -46,15 +46,16 @@ def drawn_rows(dataset: Any, size: float | None, seed: int) -> Subset | None:
     if size is None:
         return None
     if not hasattr(dataset, "__len__"):
-        if size < 1:
+        if isinstance(size, float) and size <= 1:
             raise ValueError(
                 f"generation_eval_size={size} is a fraction and the dataset is a stream, whose length is not known; "
                 "give a number of rows, e.g. generation_eval_size=200."
             )
         return None
-    if size >= len(dataset):
+    fraction = isinstance(size, float) and size <= 1
+    if size == 1 if fraction else size >= len(dataset):
         return None
-    return representative_subset(range(len(dataset)), size if size < 1 else int(size), strategy="random", seed=seed)
+    return representative_subset(range(len(dataset)), size if fraction else int(size), strategy="random", seed=seed)
 
 
 class GenerationRows:

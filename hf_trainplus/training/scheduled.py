@@ -160,8 +160,8 @@ class ScheduledEvaluations:
 
     def _draw(self, dataset: Any, reference: ExampleResults | None) -> Subset:
         args = self._args
-        size = cast("float", args.eval_subset_size)
-        size = size if size < 1 else min(int(size), len(dataset))
+        size = cast("int | float", args.eval_subset_size)
+        size = size if isinstance(size, float) else min(size, len(dataset))
         seed = data_seed(args)
         strategy = self._own_strategy() or args.eval_subset_strategy
         try:

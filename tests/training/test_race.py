@@ -188,6 +188,12 @@ def test_subset_uses_the_same_rows_and_evaluates_the_winner_fully(tmp_path):
     assert again["eval_loss"] == pytest.approx(last[0]["eval_loss"])
 
 
+@pytest.mark.parametrize(("size", "rows"), [(1.0, 400), (0.5, 200), (7, 7), (9000, 400)])
+def test_a_subset_is_a_number_of_rows_or_a_fraction(size, rows, tmp_path):
+    trainer = finished(make(tmp_path, "subset", eval_subset_size=size, max_steps=1))
+    assert evaluations(trainer)[0]["eval_examples"] == rows
+
+
 def test_subset_without_a_size_is_refused(tmp_path):
     with pytest.raises(ValueError, match="eval_subset_size=512"):
         make(tmp_path, "subset")

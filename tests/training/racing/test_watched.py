@@ -4,6 +4,7 @@ import pytest
 
 from hf_trainplus import load_metric
 from hf_trainplus.training import best
+from hf_trainplus.training.racing.watched import race_metric
 from tests.training.test_race import finished, learnable, make
 
 
@@ -56,6 +57,12 @@ def test_the_best_of_a_raced_perplexity_is_a_perplexity(tmp_path):
 )
 def test_the_longest_name_of_a_set_is_meant(key, names, found):
     assert best.watched_set(key, names) == found
+
+
+def test_a_side_value_of_a_metric_object_is_told_from_a_function():
+    seqeval = load_metric("seqeval")
+    reason = race_metric("overall_precision", [seqeval], greater_is_better=True, rows=1000).reason
+    assert "no metric object's main value, which a race compares ('overall_f1')" in reason
 
 
 def test_a_metric_object_is_found_behind_the_name_of_its_set(tmp_path):
