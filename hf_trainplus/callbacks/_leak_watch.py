@@ -20,6 +20,7 @@ from hf_trainplus.monitor.leaks import (
     MemoryPoint,
     grown_sites,
     judge_memory,
+    own_resident_bytes,
     read_point,
     take_census,
 )
@@ -147,7 +148,7 @@ class LeakWatch:
         device = self._device
         return read_point(
             step,
-            resident=lambda: float(self._process.memory_info().rss),
+            resident=lambda: own_resident_bytes(lambda: float(self._process.memory_info().rss)),
             device_statistics=None if device is None else lambda: torch.cuda.memory_stats(device),
             largest_batch=self._largest_batch if self.hears_loader else None,
         )

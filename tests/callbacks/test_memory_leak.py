@@ -1,13 +1,16 @@
 import gc
 import json
 import logging
+import sys
 import tracemalloc
-from types import SimpleNamespace
 
+import numpy as np
+import psutil
 import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from hf_trainplus.callbacks import _leak_watch
 from hf_trainplus.callbacks._leak_watch import LeakOptions, LeakWatch
 from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
 from tests.support import tiny
@@ -134,6 +137,25 @@ def test_a_buffer_that_follows_the_longest_batch_is_no_leak(tmp_path, warnings_o
     assert warnings_of_ours == []
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no other system tells mapped pages apart")
+def test_a_mapped_data_set_that_is_read_for_the_first_time_is_no_leak(tmp_path, warnings_of_ours):
+    class Reader(TrainerCallback):
+        def __init__(self, path, size=80 * MIB):
+            np.zeros(size, dtype=np.uint8).tofile(path)
+            self.pages, self.at, self.sum = np.memmap(path, dtype=np.uint8, mode="r"), 0, 0
+
+        def on_step_end(self, *args, **kwargs):
+            self.sum += int(self.pages[self.at : self.at + 4 * MIB].sum())
+            self.at += 4 * MIB
+
+    reader, callback = Reader(tmp_path / "rows.arrow"), MemoryLeakCallback(every_steps=2, time_share=None)
+    before = psutil.Process().memory_info().rss
+    make(tmp_path, callback, extra=[reader]).train()
+    assert psutil.Process().memory_info().rss - before > 60 * MIB
+    assert causes(callback, "steps") == {"host_bytes": "none"}
+    assert warnings_of_ours == []
+
+
 def test_python_lists_that_are_kept_are_a_leak_and_their_type_is_named(tmp_path, warnings_of_ours):
     class Lists(TrainerCallback):
         def __init__(self):
@@ -213,7 +235,7 @@ def test_the_largest_batch_is_known_in_every_form(batch):
     assert watch.series["steps"][0].largest_batch == 15.0
 
 
-def test_points_take_no_more_than_their_share_of_the_time():
+def test_points_take_no_more_than_their_share_of_the_time(monkeypatch):
     now, cost = [0.0], 0.1
     watch = LeakWatch(LeakOptions(1, 2, 0.0, False, False, 0.01), None, 0, clock=lambda: now[0])
 
@@ -221,7 +243,7 @@ def test_points_take_no_more_than_their_share_of_the_time():
         now[0] += cost
         return 1.0
 
-    watch._process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=collect()))
+    monkeypatch.setattr(_leak_watch, "own_resident_bytes", collect)
     for step in range(1, 2001):
         now[0] += 0.05
         watch.take("steps", step)

@@ -3,6 +3,7 @@
 from hf_trainplus.monitor.leaks.census import Census, Grown, grown_sites, take_census
 from hf_trainplus.monitor.leaks.judge import Cause, LeakVerdict, judge_memory
 from hf_trainplus.monitor.leaks.points import MemoryPoint, read_point
+from hf_trainplus.monitor.leaks.resident import own_resident_bytes
 
 __all__ = [
     "Cause",
@@ -12,6 +13,7 @@ __all__ = [
     "MemoryPoint",
     "grown_sites",
     "judge_memory",
+    "own_resident_bytes",
     "read_point",
     "take_census",
 ]

@@ -13,7 +13,7 @@ class MemoryPoint:
 
     Args:
         step: optimizer step, >= 0.
-        host_bytes: resident set of the process.
+        host_bytes: resident set of the process, without pages of mapped files where the system tells them apart.
         device_allocated_bytes: what tensors hold on the device.
         device_reserved_bytes: what the caching allocator keeps on the device.
         largest_batch: elements of the largest training batch so far (rows x length), None where nobody counts.
