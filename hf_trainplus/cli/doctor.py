@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_trainplus.monitor.diagnosis import Evidence, Verdict, diagnose, gather_evidence, tell
+from hf_trainplus.training.strict_state import from_strict
 
 _HELP = """Diagnose a finished or running RUN (its output folder); without one, check this machine before a launch.
 
@@ -65,7 +66,8 @@ def read_run(folder: Path) -> Evidence:
             f"{folder} holds no trainer_state.json and no trainplus folder; give a run's output_dir, e.g. "
             "trainplus doctor outputs/my-run."
         )
-    history = [] if state is None else state.get("log_history", [])
+    # PlusTrainer writes NaN and infinity as texts, since JSON has none
+    history = [] if state is None else from_strict(state.get("log_history", []))
     try:
         return gather_evidence(log_history=history, **records)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

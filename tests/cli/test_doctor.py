@@ -86,6 +86,25 @@ def test_losses_that_are_no_numbers_survive_the_state_file(app, tmp_path):
     assert "nonfinite_loss: 1 training losses are NaN or infinite, first at step 20." in run(app, tmp_path).output
 
 
+@pytest.mark.parametrize("make_trainer", [Trainer, PlusTrainer])
+def test_losses_that_are_no_numbers_are_found_in_what_a_run_writes(app, tmp_path, make_trainer):
+    make_args = TrainingArguments if make_trainer is Trainer else PlusTrainingArguments
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 4, "logging_nan_inf_filter": False}
+    args = make_args(**tiny.quiet(tmp_path, **options))
+    trainer = make_trainer(tiny.bert(), args, train_dataset=tiny.rows(32), data_collator=tiny.PaddingCollator())
+    passes = []
+
+    def spoil(module, inputs, output):
+        passes.append(output)
+        if len(passes) >= 3:
+            output.loss = output.loss * float("nan")
+        return output
+
+    trainer.model.register_forward_hook(spoil)
+    trainer.train()
+    assert "2 training losses, 2 gradient norms are NaN or infinite, first at step 3." in run(app, tmp_path).output
+
+
 @pytest.mark.parametrize("content", [None, "{torn"])
 def test_wrong_folders_have_exit_code_two(app, tmp_path, content):
     if content is not None:
