@@ -46,7 +46,7 @@ def gather_evidence(
         eval_loss_ci_low=_series(log_history, f"{eval_key}_ci_low"),
         eval_loss_ci_high=_series(log_history, f"{eval_key}_ci_high"),
         grad_norm=_series(log_history, "grad_norm"),
-        nonfinite_targets=int(sum(entry.get("eval_nonfinite", 0) for entry in log_history)),
+        nonfinite_targets=_nonfinite(log_history),
         **_times(step_clock),
     )
 
@@ -124,12 +124,19 @@ def _series(log_history: Iterable[Mapping[str, Any]], key: str) -> Series:
 
 
 def _eval_loss_key(log_history: Iterable[Mapping[str, Any]]) -> str:
-    """Return ``eval_loss``, or with named evaluation sets the first one's loss."""
-    for entry in log_history:
-        for key in entry:
-            if key.startswith("eval_") and key.endswith("loss"):
-                return str(key)
-    return "eval_loss"
+    """Return ``eval_loss``, or with named evaluation sets, which have none, the first one's loss."""
+    keys = [str(key) for entry in log_history for key in entry if key.startswith("eval_") and key.endswith("_loss")]
+    return keys[0] if keys and "eval_loss" not in keys else "eval_loss"
+
+
+def _nonfinite(log_history: Iterable[Mapping[str, Any]]) -> int:
+    """Return the rows that evaluations counted, of all sets."""
+    counted = (entry[key] for entry in log_history for key in entry if _is_nonfinite_count(key))
+    return int(sum(value for value in counted if _is_number(value)))
+
+
+def _is_nonfinite_count(key: str) -> bool:
+    return key.startswith("eval_") and key.endswith("nonfinite")
 
 
 def _is_number(value: object) -> bool:

@@ -100,6 +100,19 @@ def test_named_evaluation_sets_tell_the_first_ones_loss():
     assert evidence.eval_loss.values.tolist() == [2.0]
 
 
+def test_a_metric_that_is_called_a_loss_is_not_the_loss():
+    history = [{"step": 1, "eval_triplet_loss": 9.0, "eval_loss": 2.0}, {"step": 2, "eval_loss": 1.0}]
+    assert gather_evidence(log_history=history).eval_loss.values.tolist() == [2.0, 1.0]
+
+
+def test_rows_that_are_no_numbers_count_in_every_set():
+    history = [
+        {"step": 1, "eval_a_loss": 2.0, "eval_a_nonfinite": 2},
+        {"step": 1, "eval_b_loss": 9.0, "eval_b_nonfinite": 3},
+    ]
+    assert gather_evidence(log_history=history).nonfinite_targets == 5
+
+
 def test_nothing_known_gives_no_finding():
     verdicts = diagnose(gather_evidence())
     assert tell(verdicts) == ""
