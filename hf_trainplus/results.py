@@ -169,7 +169,7 @@ class ExampleResults:
         for name in table.column_names:
             for prefix, target in data.items():
                 if name.startswith(prefix):
-                    target[name[len(prefix) :]] = np.asarray(table[name].to_pylist())
+                    target[name[len(prefix) :]] = _numbers_of(table[name])
         identity = (table.schema.metadata or {}).get(b"identity")
         return ExampleResults(
             table["index"].to_numpy(),
@@ -180,6 +180,17 @@ class ExampleResults:
             groups=data[_GROUP],
             identity=identity.decode() if identity else None,
         )
+
+
+def _numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(column.type):
+        flat = column.combine_chunks().flatten()
+        return _numbers_of(pa.chunked_array([flat])).reshape(len(column), column.type.list_size)
+    if pa.types.is_primitive(column.type) and column.null_count == 0:
+        return np.asarray(column.to_numpy())
+    return np.asarray(column.to_pylist())  # texts as numpy keeps them, not as objects
 
 
 def _column_names(results: ExampleResults) -> tuple[list[str], list[str], list[str]]:

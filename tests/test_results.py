@@ -69,3 +69,21 @@ def test_concatenate_refuses_other_columns():
         ExampleResults.concatenate([make(), ExampleResults([9], [1.0], [1])])
     with pytest.raises(ValueError, match="no table"):
         ExampleResults.concatenate([])
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(2, 9)])
+def test_arrow_keeps_types_and_shapes_of_slices(rows):
+    kinds = {"text": np.array(list("abcdefghijkl")), "flag": np.arange(12) % 2 == 0, "number": np.arange(12)}
+    results = ExampleResults(
+        np.arange(12),
+        np.ones(12),
+        np.ones(12, np.int64),
+        statistics={"s": np.arange(36.0).reshape(12, 3)},
+        groups=kinds,
+    )
+    table = results.to_table()
+    back = ExampleResults.from_table(table.slice(rows.start, rows.stop - rows.start))
+    np.testing.assert_array_equal(back.statistics["s"], results.statistics["s"][rows])
+    for name, group in kinds.items():
+        np.testing.assert_array_equal(back.groups[name], group[rows])
+        assert back.groups[name].dtype.kind == group.dtype.kind or len(back) == 0
