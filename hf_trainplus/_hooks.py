@@ -72,6 +72,9 @@ class TrainingHooks:
     def plus_epoch_begins(self, epoch: int) -> None:
         """Act before the rows of an epoch are drawn."""
 
+    def plus_training_ended(self, run_dir: str) -> None:
+        """Act when upstream has loaded the best and deleted the checkpoints that it keeps no longer."""
+
     def plus_train_loss(self) -> float | None:
         """Return the mean training loss that the end of the run logs; None for upstream's own."""
         return None

@@ -166,6 +166,7 @@ class UpstreamTrainer(TrainingHooks, Trainer):
         self._plus_finalizing = True
         output = super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call, unused-ignore]
         self._plus_finalizing = False
+        self.plus_training_ended(self._get_output_dir(trial=trial))
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def _plus_begin(self, trial: Any, start_time: Any) -> None:

@@ -100,6 +100,7 @@ class PlusTrainer(StagedHooks):
         construction.warn_of_plain_arguments(self)
         construction.require_evaluations(self)
         if isinstance(self.eval_dataset, dict):
+            best.check_sets(self.eval_dataset)
             others = upstream.overrides(self, "evaluation_loop", PlusTrainer)
             best.check_watched_set(self.args, list(self.eval_dataset), metrics_of_others=others)
 
@@ -205,7 +206,7 @@ class PlusTrainer(StagedHooks):
             return super().get_eval_dataloader(eval_dataset)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dataset, str):
-            dataset = cast("dict[str, Any]", self.eval_dataset)[dataset]
+            dataset = best.named_set(self.eval_dataset, dataset)
         if dataset is None:
             return super().get_eval_dataloader(eval_dataset)
         make_loader = super().get_eval_dataloader
@@ -303,6 +304,11 @@ class PlusTrainer(StagedHooks):
             metrics = self._scheduled.finish(run_dir)
         if metrics:
             self.log(metrics)
+
+    def plus_training_ended(self, run_dir: str) -> None:
+        """Delete what only this run needed, or checkpoints that are gone."""
+        if self._schedules and not (self._staged is not None and self._staged.goes_on):
+            self._scheduled.end(run_dir)
 
     def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
         """Delete what no checkpoint needs any more."""

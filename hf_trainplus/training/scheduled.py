@@ -236,6 +236,11 @@ class ScheduledEvaluations:
         if self._has_race:
             self.race.tidy(run_dir)
 
+    def end(self, run_dir: str) -> None:
+        """Delete what nobody needs once the run is over."""
+        if self._has_race:
+            self.race.end(run_dir)
+
     def finish(self, run_dir: str) -> dict[str, Any] | None:
         """Return the exact metrics of the best checkpoint, to be logged; None when they are known already."""
         if self.racing:

@@ -1,6 +1,7 @@
 """eval_mode="race" takes stock's decisions from fewer rows."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, l
 from hf_trainplus.decisions.racing.costs import Costs
 from hf_trainplus.training.racing.live_race import LiveRace
 from hf_trainplus.training.racing.session import RaceLimits
+from hf_trainplus.training.racing.weights import referenced_candidates
 from tests.support import tiny
 
 SMALL = RaceLimits(min_rows=100, min_seconds=0.0)
@@ -150,6 +152,15 @@ def test_candidates_files_are_gone_at_the_end(tmp_path):
     race = finished(make(tmp_path, "race"))
     assert not list(tmp_path.glob("trainplus_candidates/*"))
     assert race.state.best_model_checkpoint.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("limit", [1, 2, None])
+def test_candidates_go_with_the_checkpoints_that_name_them(limit, tmp_path):
+    race = finished(make(tmp_path, "race", save_strategy="steps", save_steps=5, max_steps=11, save_total_limit=limit))
+    assert os.path.isdir(race.state.best_model_checkpoint)
+    left = {int(file.stem.split("-")[1]) for file in tmp_path.glob("trainplus_candidates/*")}
+    assert left == referenced_candidates(str(tmp_path))
+    assert bool(left) is (limit != 1)  # of one, upstream keeps the best alone
 
 
 @pytest.fixture

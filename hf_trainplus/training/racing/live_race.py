@@ -182,6 +182,12 @@ class LiveRace:
         if self._weights is not None and os.path.isdir(run_dir):
             self._weights.remove_unreferenced(weights.referenced_candidates(run_dir))
 
+    def end(self, run_dir: str) -> None:
+        """Let go of every candidate when the run is over; those that a checkpoint names stay on disk."""
+        if self._weights is not None:
+            self._weights.forget()
+        self.tidy(run_dir)
+
     def _state(self, steps: list[int]) -> dict[str, Any]:
         return {"race": cast("RaceSession", self.session).race.state_dict(), "candidates": np.asarray(steps)}
 

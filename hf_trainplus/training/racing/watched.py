@@ -45,7 +45,10 @@ def race_metric(name: str, metrics: Sequence[Metric], *, greater_is_better: bool
             return _of_object(metric, greater_is_better, rows)
     sides = ", ".join(repr(metric.primary) for metric in metrics)
     if sides:
-        return NotRaced(f"the metric {name!r} is no metric object's main value, which a race compares ({sides})")
+        return NotRaced(
+            f"the metric {name!r} comes from a function or is a side value of a metric object; a race compares main "
+            f"values ({sides})"
+        )
     return NotRaced(
         f"the metric {name!r} comes from a function that says nothing of single rows; give load_metric(...) instead"
     )

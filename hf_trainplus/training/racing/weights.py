@@ -126,6 +126,10 @@ class CandidateWeights:
         """Put the weights of ``step`` into the model for good."""
         self._put(self._tensors(step))
 
+    def forget(self) -> None:
+        """Forget every candidate, when the run is over; files go with ``remove_unreferenced``."""
+        self._kept.clear()
+
     def remove_unreferenced(self, referenced: set[int]) -> None:
         """Delete files of candidates that nothing on disk and nothing here names any more."""
         if not self._writes or not os.path.isdir(self.folder):

@@ -62,7 +62,7 @@ def test_the_longest_name_of_a_set_is_meant(key, names, found):
 def test_a_side_value_of_a_metric_object_is_told_from_a_function():
     seqeval = load_metric("seqeval")
     reason = race_metric("overall_precision", [seqeval], greater_is_better=True, rows=1000).reason
-    assert "no metric object's main value, which a race compares ('overall_f1')" in reason
+    assert "a side value of a metric object; a race compares main values ('overall_f1')" in reason
 
 
 def test_a_metric_object_is_found_behind_the_name_of_its_set(tmp_path):
