@@ -122,7 +122,8 @@ def metric_direction(name: str, greater_is_better: bool | None = None) -> bool:
         True when larger is better.
 
     Raises:
-        ValueError: the name is unknown and ``greater_is_better`` is None.
+        ValueError: the name is unknown and ``greater_is_better`` is None, or that is neither True nor False.
+        TypeError: the name is no text.
 
     Example:
         >>> metric_direction("eval_wer"), metric_direction("eval_valid_f1_macro")
@@ -130,7 +131,16 @@ def metric_direction(name: str, greater_is_better: bool | None = None) -> bool:
         >>> metric_direction("eval_elo", greater_is_better=True)
         True
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"metric_for_best_model={name!r}; allowed is the name of one metric, e.g. metric_for_best_model='loss'."
+        )
     if greater_is_better is not None:
+        if greater_is_better not in (True, False):
+            raise ValueError(
+                f"greater_is_better={greater_is_better!r}; allowed are True, False and None, e.g. "
+                "greater_is_better=False."
+            )
         return bool(greater_is_better)
     words = _ILLEGAL.sub("_", name.lower()).replace("/", "_").replace("-", "_").split("_")
     for start in range(len(words)):

@@ -132,6 +132,47 @@ def note_best(
     return True
 
 
+def check_sets(names: Collection[Any]) -> None:
+    """Check that there is an evaluation set, and that no two of them log under the same keys.
+
+    Raises:
+        ValueError: an empty dictionary of sets, or two names that differ only in characters that trackers refuse.
+    """
+    if not names:
+        raise ValueError(
+            "eval_dataset={} holds no set; allowed are a data set and a dictionary of them, e.g. "
+            'eval_dataset={"validation": rows}, or None for no evaluation.'
+        )
+    of_prefix: dict[str, list[Any]] = {}
+    for name in names:
+        of_prefix.setdefault(set_prefix(f"eval_{name}"), []).append(name)
+    for prefix, same in of_prefix.items():
+        if len(same) > 1:
+            raise ValueError(
+                f"the evaluation sets {same} would both log as {prefix}_...; allowed are names that differ in letters, "
+                "digits or one of _./-, so rename one of them."
+            )
+
+
+def named_set(sets: Any, name: str) -> Any:
+    """Return the evaluation set of that name.
+
+    Raises:
+        ValueError: there is none; the message lists those that there are.
+
+    Example:
+        >>> named_set({"a": [1], "b": [2]}, "b")
+        [2]
+    """
+    if isinstance(sets, Mapping) and name in sets:
+        return sets[name]
+    names = ", ".join(map(repr, sets)) if isinstance(sets, Mapping) else "none, since eval_dataset is one data set"
+    raise ValueError(
+        f"there is no evaluation set {name!r}; allowed are the names in eval_dataset ({names}), or pass the rows "
+        "themselves, e.g. trainer.evaluate(rows)."
+    )
+
+
 def check_watched_set(args: TrainingArguments, names: Collection[str], *, metrics_of_others: bool) -> None:
     """Check that the watched metric names one of several evaluation sets.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from transformers import Trainer, TrainingArguments
+from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.evaluation.metric_values import metric_direction
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_SEQ2SEQ_FIELD = "generation_config"
+
+
 def check_arguments_kind(cls: type, plus: type, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse plain Plus arguments for a trainer that would rebuild them as its own kind.
+    """Refuse plain Plus arguments for a trainer that would rebuild them as its own kind, or that needs more of them.
 
     Raises:
-        TypeError: the message holds the class to define.
+        TypeError: the message holds the class to define or to take.
     """
     given = kwargs.get("args", args[1] if len(args) > 1 else None)
+    if isinstance(given, TrainingArguments) and issubclass(cls, Seq2SeqTrainer) and not hasattr(given, _SEQ2SEQ_FIELD):
+        raise TypeError(
+            f"{cls.__name__} was given {type(given).__name__}; allowed are Seq2SeqTrainingArguments and their kinds, "
+            "e.g. args=PlusSeq2SeqTrainingArguments(...)."
+        )
     if not isinstance(given, TrainingArguments) or not hasattr(given, "eval_confidence"):
         return
     for base in cls.__mro__[: cls.__mro__.index(plus)]:

@@ -148,3 +148,15 @@ def test_an_unknown_name_is_refused_with_the_choice(name):
 @pytest.mark.parametrize("name", ["eval_elo", "loss", "accuracy"])
 def test_the_users_word_wins(name, choice):
     assert metric_direction(name, choice) is choice
+
+
+@pytest.mark.parametrize("choice", ["False", "yes", 2])
+def test_a_direction_that_is_neither_true_nor_false_is_refused(choice):
+    with pytest.raises(ValueError, match="greater_is_better=.*; allowed are True, False and None"):
+        metric_direction("loss", choice)
+
+
+@pytest.mark.parametrize("name", [5, ["loss"]])
+def test_a_name_that_is_no_text_is_refused(name):
+    with pytest.raises(TypeError, match="metric_for_best_model=.*; allowed is the name of one metric"):
+        metric_direction(name)

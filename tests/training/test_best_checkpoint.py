@@ -167,6 +167,35 @@ def test_several_sets_need_a_named_metric(tmp_path):
         several(tmp_path, load_best_model_at_end=True)
 
 
+def sets_of(folder, names):
+    return PlusTrainer(
+        tiny.bert(),
+        PlusTrainingArguments(**tiny.quiet(folder)),
+        eval_dataset={name: tiny.rows(3) for name in names},
+        data_collator=tiny.PaddingCollator(),
+    )
+
+
+def test_sets_that_would_share_their_keys_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\['a b', 'a_b'\] would both log as eval_a_b_\.\.\.; .* rename one"):
+        sets_of(tmp_path, ["a b", "c", "a_b"])
+
+
+def test_a_dictionary_without_sets_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"eval_dataset=\{\} holds no set; allowed are .* e\.g\. eval_dataset="):
+        sets_of(tmp_path, [])
+
+
+def test_an_unknown_set_is_named_with_those_that_there_are(tmp_path):
+    trainer = sets_of(tmp_path, ["a", "b"])
+    with pytest.raises(ValueError, match=r"no evaluation set 'c'; allowed are the names in eval_dataset \('a', 'b'\)"):
+        trainer.evaluate("c")
+    assert trainer.evaluate("b")["eval_examples"] == 3
+    trainer.eval_dataset = tiny.rows(3)
+    with pytest.raises(ValueError, match=r"no evaluation set 'b'; .* \(none, since eval_dataset is one data set\)"):
+        trainer.evaluate("b")
+
+
 def test_several_sets_work_for_best_and_plateau(tmp_path):
     trainer = several(
         tmp_path,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 
-from hf_trainplus import PlusTrainer, PlusTrainingArguments
+from hf_trainplus import PlusSeq2SeqTrainer, PlusTrainer, PlusTrainingArguments
 from tests.support import tiny
 from tests.support.launch import ROOT, torchrun
 
@@ -87,6 +87,13 @@ def test_plain_plus_arguments_get_the_right_error(tmp_path):
 
     with pytest.raises(TypeError, match=r"class Args\(SFTConfig, PlusTrainingArguments\)"):
         PlusSFTTrainer(model=tiny.llama(), args=PlusTrainingArguments(**tiny.quiet(tmp_path)), train_dataset=[])
+
+
+@pytest.mark.parametrize("kind", [TrainingArguments, PlusTrainingArguments])
+def test_a_sequence_to_sequence_trainer_names_the_arguments_that_it_needs(kind, tmp_path):
+    with pytest.raises(TypeError, match=rf"given {kind.__name__}; .* args=PlusSeq2SeqTrainingArguments\(\.\.\.\)"):
+        PlusSeq2SeqTrainer(tiny.bert(), kind(**tiny.quiet(tmp_path / "never")))
+    assert not (tmp_path / "never").exists()
 
 
 def test_the_wrong_order_is_refused():
