@@ -84,8 +84,21 @@ def _newest_state(folder: Path) -> dict[str, Any] | None:
         if (match := re.fullmatch(r"checkpoint-(\d+)", path.parent.name))
     }
     paths = [folder / "trainer_state.json", *(checkpoints[step] for step in sorted(checkpoints, reverse=True))]
-    states = [state for path in paths if (state := _read(path)) is not None]
-    return max(states, key=_step_of, default=None)
+    states: list[dict[str, Any]] = []
+    torn: typer.BadParameter | None = None
+    for path in paths:
+        try:
+            state = _read(path)
+        except typer.BadParameter as error:
+            torn = torn or error
+        else:
+            states += [] if state is None else [state]
+    if torn is not None and not states:
+        raise torn
+    newest = max(states, key=_step_of, default=None)
+    if torn is not None:
+        typer.echo(f"{torn.message} Step {_step_of(newest or {}):g} is read in its place.", err=True)
+    return newest
 
 
 def _step_of(state: dict[str, Any]) -> float:

@@ -79,6 +79,17 @@ def test_the_newest_checkpoints_history_is_read(app, tmp_path):
     assert len(verdicts) == 18
 
 
+def test_beside_a_torn_checkpoint_the_newest_whole_one_is_read(app, tmp_path):
+    write(tmp_path / "checkpoint-9/trainer_state.json", {"global_step": 9, "log_history": history([1.0])})
+    write(tmp_path / "checkpoint-12/trainer_state.json", '{"global_step": 12, "log_his')
+    result = run(app, tmp_path, "--json")
+    assert result.exit_code == 0
+    outcomes = {one["rule"]: one["outcome"] for one in json.loads(result.stdout)["verdicts"]}
+    assert outcomes["nonfinite_loss"] == "clear"
+    assert "checkpoint-12/trainer_state.json is no JSON" in result.stderr
+    assert "Step 9 is read in its place." in result.stderr
+
+
 def test_losses_that_are_no_numbers_survive_the_state_file(app, tmp_path):
     state = json.dumps({"global_step": 20, "log_history": history([1.0, float("nan")])})
     assert "NaN" in state
