@@ -1,12 +1,16 @@
 """An evaluation that fails never costs the training."""
 
 import json
+import os
+import signal
 
 import pytest
+from transformers import TrainerCallback
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from hf_trainplus.training.pending import FAILURES, MARKER
 from tests.support import tiny
+from tests.support.forked import in_child
 
 
 class FailsAt:
@@ -61,6 +65,80 @@ def test_a_resumed_run_evaluates_the_pending_step_first(tmp_path):
         assert value.equal(resumed.model.state_dict()[name])
 
 
+class Places(TrainerCallback):
+    """Fails at the second evaluation, at one place outside the metric function."""
+
+    def __init__(self, place):
+        self.place, self.evaluations = place, 0
+
+    def fail(self, place):
+        if place == self.place and self.evaluations == 1:
+            raise RuntimeError(f"{place} is broken")
+
+    def on_prediction_step(self, *_, **__):
+        self.fail("prediction_step")
+
+    def on_log(self, args, state, control, logs=None, **_):
+        if "eval_loss" in logs:
+            self.fail("log")
+
+    def on_evaluate(self, *_, **__):
+        self.fail("evaluate")
+        self.evaluations += 1
+
+    def collate(self, features):
+        if not self.model.training:
+            self.fail("collator")
+        return tiny.PaddingCollator()(features)
+
+
+@pytest.mark.parametrize("place", ["collator", "prediction_step", "log", "evaluate"])
+def test_whatever_fails_in_an_evaluation_the_checkpoint_is_written_and_the_step_evaluated_on_resume(place, tmp_path):
+    broken, places = make(tmp_path, FailsAt()), Places(place)
+    broken.add_callback(places)
+    broken.data_collator, places.model = places.collate, broken.model
+    with pytest.raises(RuntimeError, match=f"{place} is broken"):
+        broken.train()
+    assert json.loads((tmp_path / "checkpoint-4" / MARKER).read_text())["message"] == f"{place} is broken"
+    resumed = make(tmp_path, FailsAt())
+    resumed.train(resume_from_checkpoint=True)
+    assert {entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry} == {2, 4, 6}
+    assert not (tmp_path / "checkpoint-4" / MARKER).exists()
+
+
+def test_an_evaluation_before_training_that_fails_is_made_on_resume(tmp_path):
+    with pytest.raises(RuntimeError, match="broken"):
+        make(tmp_path, FailsAt(1), eval_on_start=True).train()
+    assert (tmp_path / "checkpoint-0" / MARKER).exists()
+    resumed = make(tmp_path, FailsAt())
+    resumed.train(resume_from_checkpoint=True)
+    assert [entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("strategy", ["steps", "best"])
+def test_a_death_inside_an_evaluation_falls_back_to_the_checkpoint_before_it(strategy, tmp_path):
+    options = {"save_strategy": strategy, "save_steps": 2, "metric_for_best_model": "accuracy"}
+
+    def dies():
+        metric = FailsAt()
+
+        def second_kills(prediction):
+            if metric.count == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return metric(prediction)
+
+        make(tmp_path / "run", second_kills, **options).train()
+
+    assert in_child(dies, tmp_path / "child") is None
+    left = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
+    assert left == ["checkpoint-2"]
+    metric = FailsAt()
+    metric.count = 1
+    resumed = make(tmp_path / "run", metric, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert [entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry] == [2, 4, 6]
+
+
 def test_continue_goes_on_and_records_the_failure(tmp_path):
     trainer = make(tmp_path, FailsAt(2), on_eval_error="continue", metric_for_best_model="accuracy")
     trainer.train()
@@ -71,8 +149,6 @@ def test_continue_goes_on_and_records_the_failure(tmp_path):
 
 
 def test_successful_evaluations_keep_stocks_order(tmp_path):
-    from transformers import TrainerCallback
-
     events = []
 
     class Order(TrainerCallback):
