@@ -120,3 +120,21 @@ def test_torchrun_gives_the_one_process_evaluation(words, one_process, tmp_path)
     done = run([*launch, *launched(SCRIPT, *words, "--per_device_train_batch_size", 4, "--output_dir", tmp_path)[1:]])
     same_evaluation(one_process, reported(tmp_path))
     assert done.stdout.count("time in evaluation") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    ("options", "processes"),
+    [
+        (["--multi_gpu", "--num_processes", 2], 2),
+        (["--use_fsdp", "--fsdp_version", 2, "--num_processes", 2], 2),
+        (["--cpu", "--num_processes", 2], 1),
+    ],
+)
+def test_the_launchers_own_options_start_so_many_cpu_processes(options, processes, words, tmp_path):
+    launch = launched("-m", "accelerate.commands.launch", *options, "--main_process_port", 0)
+    short = ["--max_steps", 2, "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", False]
+    run([*launch, *map(str, [SCRIPT, *words, *short, "--per_device_train_batch_size", 4, "--output_dir", tmp_path])])
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    assert state["epoch"] == pytest.approx(2 * 4 * processes / 24)
