@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,7 +58,7 @@ class BatchSource:
         self._trainer = trainer
         self._kept: KeptLoaders[_Read] = KeptLoaders(trainer, lambda made: made.loader.close(), *ours)
         self.limit = BatchLimit()
-        self._probed: dict[tuple[int, str], _Probed] = {}
+        self._probed: dict[str, _Probed] = {}
 
     def of(
         self,
@@ -128,7 +129,7 @@ class BatchSource:
         if kept.lengths is None or probe is None or ids is None or not len(ids):
             # measured on one core: larger batches of a small model are slower, see token_probe
             return self.limit.lowered(512) if device.type == "cpu" else None
-        key = (id(source.dataset), source.description)
+        key = f"{device.type}/{source.description}/{len(kept.lengths)}/{zlib.crc32(kept.lengths.tobytes()):08x}"
         known = self._probed.get(key)
         if known is None or not known.holds_for(len(ids)):
             mine = (
@@ -138,6 +139,15 @@ class BatchSource:
             )
             known = self._probed[key] = cast("_Probed", ranks.from_first(mine))
         return self.limit.lowered(known.tokens)
+
+    @property
+    def token_limits(self) -> dict[str, list[int | None]]:
+        """What was measured, as plain values by dataset: a run that goes on with it makes the same batches."""
+        return {name: [found.tokens, found.rows] for name, found in self._probed.items()}
+
+    def take_limits(self, saved: Mapping[str, Sequence[Any]]) -> None:
+        """Take what an earlier process has measured."""
+        self._probed |= {name: _Probed(*found) for name, found in saved.items()}
 
     def _measure(
         self,

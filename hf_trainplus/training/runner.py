@@ -196,6 +196,15 @@ class EvaluationRunner:
             self._metrics = TrainerMetrics(self.trainer, model)
         return self._metrics
 
+    @property
+    def token_limits(self) -> dict[str, list[int | None]]:
+        """The limits of ``eval_tokens_per_batch="auto"`` that were measured, as plain values."""
+        return self._batches.token_limits
+
+    def take_limits(self, saved: Mapping[str, Any]) -> None:
+        """Go on with the limits that an earlier process of the run has measured."""
+        self._batches.take_limits(saved)
+
     def own_metrics(self) -> list[Metric]:
         """Return the trainer's metric objects."""
         return list(self.metrics_of(self.trainer.model).own)

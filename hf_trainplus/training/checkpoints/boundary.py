@@ -13,6 +13,8 @@ from hf_trainplus.training.checkpoints.record import LoopState, record_of
 if TYPE_CHECKING:
     from transformers import Trainer
 
+    from hf_trainplus.trainer import PlusTrainer
+
 
 @dataclass
 class Boundary:
@@ -50,6 +52,7 @@ class Boundary:
         if sums is None:
             return None
         losses = Ranks.current().gather(sums.loss)
+        runner = trainer.__dict__.get("_runner")  # None before the first evaluation
         known = self.step == trainer.state.global_step  # a subclass with a loop of its own tells nothing
         return LoopState(
             losses=losses,
@@ -59,9 +62,10 @@ class Boundary:
             epoch_ended=self.at_epoch_end if known else True,
             grad_norm=self.grad_norm if known else None,
             learning_rate=self.learning_rate if known else None,
+            token_limits={} if runner is None else runner.token_limits,
         )
 
-    def take_up(self, trainer: Trainer, checkpoint_dir: str) -> LoopState | None:
+    def take_up(self, trainer: PlusTrainer, checkpoint_dir: str) -> LoopState | None:
         """Give the trainer the sums of a checkpoint; None when nothing is known of it, as of stock's."""
         record = record_of(checkpoint_dir) if os.path.isdir(checkpoint_dir) else None
         loop = Ranks.current().from_first(None if record is None else record.loop)
@@ -71,6 +75,8 @@ class Boundary:
         ranks = Ranks.current()
         sums = upstream.RunningSums(loop.loss_of(ranks.index, ranks.size), loop.total_loss, loop.last_logged_step)
         upstream.set_running_sums(trainer, sums)
+        if loop.token_limits:
+            trainer._runner.take_limits(loop.token_limits)
         self.first_step = loop.first_step
         self.step, self.at_epoch_end = trainer.state.global_step, loop.epoch_ended
         self.grad_norm, self.learning_rate = loop.grad_norm, loop.learning_rate

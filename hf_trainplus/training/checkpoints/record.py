@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class LoopState:
         first_step: step from which on ``total_loss`` counts.
         epoch_ended: False while what follows the end of an epoch (log, evaluation, save) is still to come.
         grad_norm, learning_rate: of the last step, as the log at the end of an epoch shows them.
+        token_limits: limits of evaluation batches that were measured: with others, sums are rounded otherwise.
 
     Example:
         >>> LoopState([0.5, 1.5], 0.0, 0, 0, False).loss_of(1, 2), LoopState([0.5, 1.5], 0.0, 0, 0, False).loss_of(0, 1)
@@ -46,6 +47,7 @@ class LoopState:
     epoch_ended: bool
     grad_norm: float | None = None
     learning_rate: float | None = None
+    token_limits: Mapping[str, Any] = field(default_factory=dict)
 
     def loss_of(self, rank: int, size: int) -> float:
         """Return the running loss of a rank; the mean, which is what is logged, when their number has changed."""

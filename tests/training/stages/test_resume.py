@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from tests.support import stages
 
@@ -156,3 +157,23 @@ def test_a_plan_is_not_forgotten_silently(whole, tmp_path):
     shutil.copytree(whole[0] / "checkpoint-2", tmp_path / "checkpoint-2")
     with pytest.raises(ValueError, match="is in stage 'look' of a plan, and no plan was given. Pass the plan again"):
         stages.make(tmp_path, None, max_steps=4).train(resume_from_checkpoint=True)
+
+
+def test_evaluations_of_a_resumed_run_have_the_batches_of_the_uninterrupted_one(tmp_path):
+    """The limit that is measured on a subset is another one than on the whole set, and rounds sums otherwise."""
+    batches = {}
+
+    class Note(TrainerCallback):
+        def __init__(self, into):
+            self.into = into
+
+        def on_prediction_step(self, args, state, control, **kwargs):
+            if state.global_step > 12:
+                self.into.append(state.global_step)
+
+    first = stages.make(tmp_path, save_steps=1, callbacks=[Note(batches.setdefault("whole", []))])
+    first.train()
+    resumed = stages.make(tmp_path / "r", save_steps=1, callbacks=[Note(batches.setdefault("resumed", []))])
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-14"))
+    assert batches["resumed"] == batches["whole"]
+    assert stages.differences(stages.outcome(first), stages.outcome(resumed)) == []
