@@ -152,12 +152,13 @@ class AnyOf(StopCondition):
         return next((reason for reason in StopReason if reason in reasons), None)
 
 
-def parse_deadline(given: object) -> float:
+def parse_deadline(given: object, name: str = "deadline") -> float:
     """Read a deadline as seconds since 1970.
 
     Args:
         given: seconds since 1970 as a number or text (what SLURM_JOB_END_TIME holds), or an ISO 8601 time such as
             ``"2026-05-01T18:00"``; local time unless it has an offset.
+        name: what it is called in an error.
 
     Raises:
         ValueError: neither, named with both forms.
@@ -166,7 +167,7 @@ def parse_deadline(given: object) -> float:
         >>> parse_deadline("1700000000"), parse_deadline("2023-11-14T22:13:20+00:00")
         (1700000000.0, 1700000000.0)
     """
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and given == given:  # NaN is no time
         return float(given)
     if isinstance(given, datetime):
         return given.timestamp()
@@ -177,7 +178,7 @@ def parse_deadline(given: object) -> float:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except ValueError:
         raise ValueError(
-            f"deadline is {given!r}; allowed: an ISO 8601 time or seconds since 1970. "
+            f"{name} is {given!r}; allowed: an ISO 8601 time or seconds since 1970. "
             "Write deadline='2026-05-01T18:00' or deadline=1777651200."
         ) from None
 
@@ -196,5 +197,6 @@ def find_deadline(given: object, environment: Mapping[str, str], now: float) -> 
         >>> find_deadline(None, {}, now=0.0) is None
         True
     """
-    ends = [parse_deadline(text) for text in (given, environment.get(SLURM_END)) if text not in (None, "")]
+    found = (("deadline", given), (SLURM_END, environment.get(SLURM_END)))
+    ends = [parse_deadline(text, name) for name, text in found if text not in (None, "")]
     return min(ends) - now if ends else None

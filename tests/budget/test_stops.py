@@ -119,10 +119,15 @@ def test_a_time_without_offset_is_local():
     assert parse_deadline("2026-05-01 18:00") == datetime(2026, 5, 1, 18).timestamp()
 
 
-@pytest.mark.parametrize("given", ["tomorrow", "", "18:00", True])
+@pytest.mark.parametrize("given", ["tomorrow", "", "18:00", True, float("nan")])
 def test_what_is_no_deadline_is_refused(given):
     with pytest.raises(ValueError, match="allowed: an ISO 8601 time or seconds since 1970"):
         parse_deadline(given)
+
+
+def test_a_wrong_end_of_job_is_called_by_its_name():
+    with pytest.raises(ValueError, match="SLURM_JOB_END_TIME is 'Unknown'; allowed: an ISO 8601 time"):
+        find_deadline(1500, {"SLURM_JOB_END_TIME": "Unknown"}, now=1000.0)
 
 
 def test_the_earlier_deadline_holds():

@@ -58,6 +58,8 @@ class MemoryPlan:
         for name in ("batch_size", "length", "devices"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; allowed are integers >= 1.")
+        if self.weight_bytes not in (2, 4):
+            raise ValueError(f"weight_bytes={self.weight_bytes}; allowed: 4, or 2 for a model loaded in 16 bits.")
         for name, allowed in (("optimizer", OPTIMIZER_BYTES), ("sharding", _STAGE)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}; allowed: {', '.join(allowed)}.")

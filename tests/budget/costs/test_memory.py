@@ -146,6 +146,7 @@ def test_without_widths_activations_are_unknown_never_zero():
         ({"batch_size": 0}, "batch_size=0; allowed are integers >= 1"),
         ({"length": 0}, "length=0"),
         ({"devices": 0}, "devices=0"),
+        ({"weight_bytes": 3}, "weight_bytes=3; allowed: 4, or 2"),
         ({"optimizer": "adam"}, "optimizer='adam'; allowed: adamw"),
         ({"sharding": "zero4"}, "sharding='zero4'; allowed: none, zero1"),
     ],
