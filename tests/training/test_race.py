@@ -19,7 +19,19 @@ from tests.support import tiny
 SMALL = RaceLimits(min_rows=100, min_seconds=0.0)
 
 
-def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), limits=SMALL, model=None, **options):
+def make(
+    folder,
+    mode,
+    *,
+    rows=400,
+    max_steps=12,
+    metric="loss",
+    callbacks=(),
+    limits=SMALL,
+    model=None,
+    kind=PlusTrainer,
+    **options,
+):
     arguments = {
         "max_steps": max_steps,
         "learning_rate": 2e-2,
@@ -33,7 +45,7 @@ def make(folder, mode, *, rows=400, max_steps=12, metric="loss", callbacks=(), l
         "lr_scheduler_type": "constant",
         **options,
     }
-    trainer = PlusTrainer(
+    trainer = kind(
         model or tiny.bert(),
         PlusTrainingArguments(**tiny.quiet(folder, **arguments)),
         train_dataset=learnable(64, seed=1),

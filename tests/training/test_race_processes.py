@@ -49,3 +49,15 @@ def test_sharded_weights_are_raced_without_loading_any_again(kind, metric, tmp_p
     assert found["last"][f"eval_{metric}_exact"] == 1.0
     assert found["resumed"] == found["race"]
     assert found["resumed_pairs"] == found["pairs"]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_ranks_of_another_trainer_take_one_decision(tmp_path):
+    done = torchrun(ROOT / "tests/support/sft_race_two_ranks.py", tmp_path)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    found = json.loads(line[len("FOUND ") :])
+    assert found["ranks_agree"] is True
+    assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
+    assert found["weights_equal"] is True
+    assert found["pairs"] < 6 * 241

@@ -52,6 +52,10 @@ class LiveDriver:
         """Return all rows that were evaluated for a checkpoint in this process."""
         return self._known.get(checkpoint)
 
+    def learn(self, checkpoint: int, results: ExampleResults) -> None:
+        """Take rows that were evaluated before the race began."""
+        self._add(checkpoint, results)
+
     def evaluate(self, command: Evaluate) -> Evaluated:
         """Evaluate rows with the live weights, or with a candidate's and put the live ones back.
 

@@ -21,8 +21,8 @@ from hf_trainplus.training.racing import patience, plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
-from hf_trainplus.training.racing.readings import label_codes, put_level
-from hf_trainplus.training.racing.refusals import Watched, why_not
+from hf_trainplus.training.racing.readings import environment_of, label_codes, put_level
+from hf_trainplus.training.racing.refusals import BATCH_MATES, Watched, why_not
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.result import result_of
@@ -208,6 +208,7 @@ class LiveRace:
     # ---- making a session ----
     def _make(self, request: Request) -> RaceSession | str:
         args, dataset = self._args, request.loader.dataset
+        probe = self._probe(request)
         watched = Watched(self._watched_key(), self._watched_name(), self._greater)
         reason = why_not(self._trainer, self._runner, dataset, watched, self._resume_from)
         if reason is not None:
@@ -225,12 +226,21 @@ class LiveRace:
             self._config(),
             labels=label_codes(dataset, args.eval_label_column),
             fingerprint=getattr(dataset, "_fingerprint", None),
-            environment=self._environment(),
+            environment=environment_of(args),
         )
         cache = CachedRows(self._runner.cached, request)
         driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights, cache=cache)
+        if probe is not None:
+            driver.learn(self._trainer.state.global_step, probe)
         log = DecisionLog(str(args.output_dir), writes=args.should_save)
         return RaceSession(race, driver, log, self._runner.say_once)
+
+    def _probe(self, request: Request) -> ExampleResults | None:
+        """Evaluate some rows where only that shows whether a row's loss is its own, as under another trainer."""
+        dataset, args = request.loader.dataset, self._args
+        if not hasattr(dataset, "__len__") or self._runner.rows_are_independent():
+            return None
+        return self._evaluate_rows(request, np.arange(min(args.eval_batch_size * args.world_size, len(dataset))))
 
     @property
     def _greater(self) -> bool:
@@ -267,16 +277,12 @@ class LiveRace:
         barrier = trainer.accelerator.wait_for_everyone
         return weights.CandidateWeights(inner, folder, writes=trainer.args.should_save, barrier=barrier)
 
-    def _environment(self) -> dict[str, str]:
-        from hf_trainplus import __version__
-
-        args = self._args
-        precision = args.eval_precision or str(args.mixed_precision)
-        return {"version": __version__, "precision": precision, "batch_size": str(args.eval_batch_size)}
-
     # ---- evaluating and logging ----
     def _evaluate_rows(self, request: Request, rows: Int64Array) -> ExampleResults:
-        return self._runner.loop(replace(request, ids=np.sort(rows))).results
+        results = self._runner.loop(replace(request, ids=np.sort(rows))).results
+        if self.session is not None and not self._runner.rows_are_independent():
+            self.session.race.race_no_more(BATCH_MATES)
+        return results
 
     def _logged(self, observed: Observed, request: Request, prefix: str) -> EvalLoopOutput:
         output = LoopOutput(observed.results, None, None, None, True, True, 0, observed.seconds)

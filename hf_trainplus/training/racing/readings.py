@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from hf_trainplus.decisions.strategies.encoding import encode_labels
 from hf_trainplus.decisions.strategies.label_values import ClassLabels, LabelSets
 from hf_trainplus.results import Int64Array
 from hf_trainplus.training.racing.session import Observed
+
+if TYPE_CHECKING:
+    from hf_trainplus.training_args import PlusTrainingArguments
 
 _PROBE_ROWS = 1000
 
@@ -27,6 +30,14 @@ def put_level(metrics: dict[str, Any], key: str, observed: Observed, confidence:
     if verdict.se is not None and not verdict.exact:
         half = critical_value(confidence) * verdict.se
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = verdict.value - half, verdict.value + half
+
+
+def environment_of(args: PlusTrainingArguments) -> dict[str, str]:
+    """Return what every audit record says of how rows were evaluated."""
+    from hf_trainplus import __version__
+
+    precision = args.eval_precision or str(args.mixed_precision)
+    return {"version": __version__, "precision": precision, "batch_size": str(args.eval_batch_size)}
 
 
 def label_codes(dataset: Any, named: str | None = None) -> Int64Array | None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from hf_trainplus.training.runner import EvaluationRunner
 
+BATCH_MATES = "a row's loss may depend on the rows beside it"
+
 
 @dataclass(frozen=True)
 class Watched:
@@ -48,7 +50,7 @@ def why_not(
     if resume_from is not None and trainer.state.best_metric is not None and not holds_race(resume_from):
         return "the best of the checkpoint that it resumes was found without a race"
     if not runner.rows_are_independent():
-        return "a row's loss may depend on the rows beside it"
+        return BATCH_MATES
     if runner.generation.applies and watched.name not in ("loss", "perplexity"):
         return "the watched metric is one of generated texts, and a race generates none"
     return patience.why_not(trainer, watched.key) or plateau.why_not(
