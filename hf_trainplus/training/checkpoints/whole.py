@@ -56,7 +56,8 @@ def _by_structure(folder: Path) -> str | None:
     broken = why_broken(state)
     if broken is not None:
         return f"{TRAINER_STATE_NAME} {broken}"
-    if "global_step" not in json.loads(state.read_text(encoding="utf-8")):
+    said = json.loads(state.read_text(encoding="utf-8"))
+    if not isinstance(said, dict) or "global_step" not in said:
         return f"{TRAINER_STATE_NAME} has no global_step"
     names = list(sizes(folder))
     for name in names:

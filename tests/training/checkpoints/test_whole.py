@@ -118,7 +118,8 @@ def test_a_shard_that_the_index_names(tmp_path):
     assert why_torn(folder) == "pytorch_model-00002.bin is missing, which pytorch_model.bin.index.json names"
 
 
-def test_a_state_of_something_else(tmp_path):
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "3", '"global_step"'])
+def test_a_state_of_something_else(text, tmp_path):
     folder = fake(tmp_path / "checkpoint-1", "pytorch_model.bin")
-    (folder / "trainer_state.json").write_text("{}")
+    (folder / "trainer_state.json").write_text(text)
     assert why_torn(folder) == "trainer_state.json has no global_step"
