@@ -153,6 +153,12 @@ def test_a_metric_function_is_not_raced(tmp_path, caplog):
     assert any("comes from a function" in record.message for record in caplog.records)
 
 
+def test_near_ties_are_told_of_once(tmp_path, caplog):
+    finished(make(tmp_path, "race", metric="accuracy", learning_rate=0.0, max_steps=9))  # every comparison is a tie
+    assert sum("nearly tie" in record.message for record in caplog.records) == 1
+    assert "eval_tolerance=" in caplog.text
+
+
 def test_a_person_asking_gets_all_rows(tmp_path):
     race = finished(make(tmp_path, "race", max_steps=3))
     metrics = race.evaluate()

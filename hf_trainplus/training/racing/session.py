@@ -64,6 +64,7 @@ class RaceSession:
         self.log = log
         self._driver = driver
         self._say = say
+        self._advised = False
 
     def observe(
         self, step: int, position: float | None = None, levels: Sequence[float] = (), sides: Sequence[float] = ()
@@ -91,7 +92,8 @@ class RaceSession:
         self.log.add(record.to_dict() for record in verdict.records)
         if self.race.state.full_reason is not None:
             self._say(f"eval_mode='race' evaluates every row here: {self.race.state.full_reason}")
-        elif verdict.reason is not None:
+        elif verdict.reason is not None and not self._advised:
+            self._advised = True  # the log of decisions holds the other near ties
             self._say(verdict.reason)
         return verdict
 
