@@ -59,8 +59,8 @@ def make(folder, callback, clock, *extra, seconds=0.0, **options):
     return trainer
 
 
-RULES = [DataBoundRule(share=0.3), EvaluationBoundRule(share=0.9)]
-# 16 rows of 20 ms: on a busy machine too the wait stays far above the model's own time
+RULES = [DataBoundRule(share=0.1), EvaluationBoundRule(share=0.9)]
+# 16 rows of 20 ms: on a busy machine too the wait is no small share of a step
 SLOW = {"seconds": 0.02, "per_device_train_batch_size": 16, "max_steps": 7}
 
 

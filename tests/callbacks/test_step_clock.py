@@ -114,7 +114,8 @@ def test_a_dataset_that_sleeps_20_ms_a_row_is_data_wait(tmp_path, attach):
     waited = callback.summary()["seconds"]["data_wait"]
     # the truth, and what collating costs on a busy machine
     assert rows.spent <= waited <= rows.spent * 1.15 + 0.05
-    assert shares(callback)["data_wait"] > 0.5
+    truth = rows.spent / callback.summary()["total_seconds"]
+    assert shares(callback)["data_wait"] == pytest.approx(truth, abs=0.05)
 
 
 @pytest.mark.parametrize("attach", [False, True])
@@ -146,7 +147,8 @@ def test_workers_are_waited_for_only_when_they_are_behind(tmp_path, attach):
     [("on_step_end", "callbacks"), ("on_log", "logging"), ("on_prediction_step", "evaluation")],
 )
 def test_another_callbacks_time_is_put_where_it_belongs(tmp_path, event, part):
-    callback, sleeper = StepClockCallback(), Sleeper(event, 0.1)
+    # long beside what a part takes by itself on a busy machine
+    callback, sleeper = StepClockCallback(), Sleeper(event, 0.4)
     trainer = make(
         tmp_path,
         callback,

@@ -103,7 +103,9 @@ def test_a_job_that_has_ended_and_waits_for_its_parent_is_over(nvml):
 
 
 def test_ctrl_c_ends_it_without_an_error():
-    main = "import sys; from hf_trainplus.cli import main; sys.exit(main())"
+    # a shell that starts the tests in the background has the signal ignored
+    main = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    main += "from hf_trainplus.cli import main; sys.exit(main())"
     run_it = [sys.executable, "-c", main, "monitor", "--json", "--interval", "0.05"]
     with subprocess.Popen(
         run_it, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
