@@ -193,6 +193,14 @@ def test_label_column_is_inferred():
     assert len(plain) == 10
 
 
+def test_a_frames_columns_may_be_named_by_numbers():
+    import pandas as pd
+
+    labels = np.arange(100) % 4
+    found = representative_subset(pd.DataFrame({0: labels}), 20, label_column="0")
+    assert np.bincount(labels[found.indices]).tolist() == [5, 5, 5, 5]
+
+
 def test_token_ids_are_not_taken_for_labels():
     generator = np.random.default_rng(0)
     tokens = [generator.integers(0, 30_000, 20).tolist() for _ in range(100)]

@@ -129,13 +129,14 @@ class _FrameReader:
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
-        self.names: list[str] | None = [str(name) for name in frame.columns]
+        self._columns = {str(name): name for name in frame.columns}  # a frame's names may be numbers
+        self.names: list[str] | None = list(self._columns)
 
     def __len__(self) -> int:
         return len(self._frame)
 
     def read(self, name: str, rows: int) -> Column:
-        return self._frame[name][:rows]
+        return self._frame[self._columns[name]][:rows]
 
 
 class _ArrowReader:
