@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from hf_trainplus.budget.costs.device_table import Precision, find_device
 from hf_trainplus.monitor.device_timer import DeviceTimer
-from hf_trainplus.monitor.peaks import peak_dense_flops
 
 
 def torch_cuda_uuids() -> list[str] | None:
@@ -40,4 +40,21 @@ def peak_flops_of(args: TrainingArguments) -> float | None:
     """Look up the peak of the training device; None unless it is known and the run is in 16 bits."""
     if args.device.type != "cuda" or not (args.bf16 or args.fp16):
         return None
-    return peak_dense_flops(torch.cuda.get_device_name(args.device))
+    return peak_flops_of_name(torch.cuda.get_device_name(args.device), "bf16" if args.bf16 else "fp16")
+
+
+def peak_flops_of_name(name: str, precision: Precision) -> float | None:
+    """Return a device's dense peak in FLOP/s by the driver's name; None where it is not known, never a guess.
+
+    Args:
+        name: e.g. ``NVIDIA H100 80GB HBM3``.
+        precision: what is multiplied in.
+
+    Example:
+        >>> peak_flops_of_name("NVIDIA H100 80GB HBM3", "bf16"), peak_flops_of_name("NVIDIA A10G", "bf16")
+        (989500000000000.0, None)
+    """
+    try:
+        return find_device(name).peak_tflops(precision) * 1e12
+    except ValueError:
+        return None

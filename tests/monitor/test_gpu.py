@@ -11,11 +11,10 @@ import time
 import pytest
 import torch
 
-from hf_trainplus.callbacks._torch_devices import torch_cuda_uuids
+from hf_trainplus.callbacks._torch_devices import peak_flops_of_name, torch_cuda_uuids
 from hf_trainplus.monitor.device_timer import DeviceTimer
 from hf_trainplus.monitor.devices import GIB, open_devices
 from hf_trainplus.monitor.leaks import judge_memory, read_point
-from hf_trainplus.monitor.peaks import peak_dense_flops
 from hf_trainplus.monitor.throughput import Counters, measure_throughput
 
 pytestmark = [
@@ -125,7 +124,7 @@ def matmuls(seconds, size=8192):
 
 def test_a_known_matrix_workload_has_a_credible_utilisation(opened):
     flops, seconds = matmuls(3.0)
-    peak = peak_dense_flops(torch.cuda.get_device_name(0))
+    peak = peak_flops_of_name(torch.cuda.get_device_name(0), "bf16")
     if peak is None:
         pytest.skip("the device's peak is not in the table")
     rates = measure_throughput(Counters(flops=flops), seconds, peak_flops=peak)

@@ -1,6 +1,5 @@
 import pytest
 
-from hf_trainplus.monitor.peaks import peak_dense_flops
 from hf_trainplus.monitor.throughput import Counters, Throughput, measure_throughput
 
 
@@ -28,27 +27,3 @@ def test_what_is_not_counted_is_missing_and_never_zero():
 def test_wrong_arguments(wrong):
     with pytest.raises(ValueError, match="allowed are devices >= 1"):
         measure_throughput(Counters(), **{"training_seconds": 1.0, **wrong})
-
-
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H100 NVL", 835e12),
-        ("NVIDIA GH200 480GB", 989e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA A10", 125e12),
-        ("NVIDIA L40S", 362e12),
-        ("NVIDIA L4", 121e12),
-        ("Tesla T4", 65e12),
-        ("Tesla V100-SXM2-16GB", 125e12),
-        ("Tesla V100-PCIE-16GB", 112e12),
-        ("NVIDIA A10G", None),
-        ("NVIDIA GeForce RTX 5090", None),
-        (None, None),
-    ],
-)
-def test_peaks_by_name(name, peak):
-    assert peak_dense_flops(name) == peak

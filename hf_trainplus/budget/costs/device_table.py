@@ -61,6 +61,7 @@ DEVICES = {
         Device("h100-pcie", 756.5, 756.5, 51, 80, 2000, 350, _H100),
         Device("h100-nvl", 835.5, 835.5, 60, 94, 3900, 400, _H100),
         Device("h200-sxm", 989.5, 989.5, 67, 141, 4800, 700, "NVIDIA H200 datasheet, as H100"),
+        Device("gh200-480gb", 989.5, 989.5, 67, 96, 4000, 1000, "NVIDIA GH200 Superchip datasheet; 16 bits halved"),
         Device("b200-sxm", 2250, 2250, 75, 180, 7700, 1000, "NVIDIA HGX B200 datasheet, an eighth of the board"),
         Device("l4", 121, 121, 30.3, 24, 300, 72, _ADA),
         Device("l40", 181.05, 181.05, 90.5, 48, 864, 300, _ADA),
