@@ -105,10 +105,10 @@ class PlusTrainingArguments(TrainingArguments):
         },
     )
     stop_signals: str | None = field(
-        default=None,
+        default="SIGTERM,SIGUSR1",
         metadata={
-            "help": "Signals after which the run saves and leaves at the next step, e.g. SIGTERM,SIGUSR1, which "
-            "`trainplus run` sets by itself."
+            "help": "Signals after which the run saves and leaves at the next step, also out of an evaluation; none for "
+            "what they do by themselves."
         },
     )
     gpu_monitor: str | None = field(

@@ -19,7 +19,6 @@ def add_asked_callbacks(trainer: Trainer) -> None:
     Args:
         trainer: a trainer whose own callbacks are in place.
     """
-    from hf_trainplus.budget.signals import DEFAULT_SIGNALS
     from hf_trainplus.callbacks.monitoring import attach_monitoring
     from hf_trainplus.training.stages.environment import launched_stage
 
@@ -27,11 +26,14 @@ def add_asked_callbacks(trainer: Trainer) -> None:
     attach_monitoring(trainer, getattr(args, "gpu_monitor", False))
     if getattr(args, "eval_schedule", "fixed") == "adaptive":
         add_schedule(trainer, args)
-    signals = getattr(args, "stop_signals", None)
-    if signals is None and launched_stage() is not None and not _has_budget(trainer):
-        signals = DEFAULT_SIGNALS  # `trainplus run` passes on what it is sent: that must end in a checkpoint
-    if signals is not None or any(getattr(args, name, None) is not None for name in ("budget", "deadline")):
+    signals, watched = getattr(args, "stop_signals", None), _has_budget(trainer)
+    limited = any(getattr(args, name, None) is not None for name in ("budget", "deadline"))
+    if limited or (signals is not None and launched_stage() is not None and not watched):
         _add_budget(trainer, args, signals)
+    elif signals is not None and not watched:
+        from hf_trainplus.callbacks.stop_signals import StopSignalsCallback
+
+        trainer.add_callback(StopSignalsCallback(signals))
 
 
 def add_plan(

@@ -1,6 +1,6 @@
 """A signal that reaches rank 1 alone leaves an evaluation in training on both ranks; prints one JSON line on rank 0.
 
-Arguments: the output folder, and ``batch`` or ``metrics``: where the signal comes.
+Arguments: the output folder, ``batch`` or ``metrics`` (where the signal comes), and a budget or ``none``.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from hf_trainplus import BudgetCallback, PlusTrainer, PlusTrainingArguments
+from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from hf_trainplus.training.pending import is_pending
 from tests.support import tiny
 from tests.support.launch import print_everywhere
@@ -29,11 +29,11 @@ class Send(TrainerCallback):
             os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def main(folder, place):
+def main(folder, place, budget):
     arguments = tiny.quiet(folder, per_device_eval_batch_size=1, eval_tokens_per_batch=None, max_steps=8)
     trainer = PlusTrainer(
         tiny.bert(),
-        PlusTrainingArguments(**arguments | {"eval_strategy": "steps", "eval_steps": 2, "stop_signals": "SIGUSR1"}),
+        PlusTrainingArguments(**arguments | {"eval_strategy": "steps", "eval_steps": 2, "budget": budget}),
         train_dataset=tiny.rows(32),
         eval_dataset=tiny.rows(8),
         data_collator=tiny.PaddingCollator(),
@@ -41,7 +41,7 @@ def main(folder, place):
         callbacks=[send := Send(place)],
     )
     trainer.train()
-    callback = next(one for one in trainer.callback_handler.callbacks if isinstance(one, BudgetCallback))
+    callback = next(one for one in trainer.callback_handler.callbacks if hasattr(one, "stop_reason"))
     found = {
         "step": trainer.state.global_step,
         "reason": callback.stop_reason.value,

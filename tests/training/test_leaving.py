@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from hf_trainplus import BudgetCallback, PlusTrainer, PlusTrainingArguments
 from hf_trainplus.budget.stops import StopReason
+from hf_trainplus.callbacks.stop_signals import StopSignalsCallback
 from hf_trainplus.training.pending import MARKER, is_pending
 from tests.support import tiny
 from tests.support.launch import ROOT, torchrun
@@ -106,7 +107,9 @@ class Slow(TrainerCallback):
 
 def saved_reason(folder):
     state = json.loads((folder / "trainer_state.json").read_text())
-    return state["stateful_callbacks"]["BudgetCallback"]["attributes"]["saved"]["reason"]
+    entries = state["stateful_callbacks"]
+    owner = next(name for name in ("BudgetCallback", "StopSignalsCallback") if name in entries)
+    return entries[owner]["attributes"]["saved"]["reason"]
 
 
 def logs(trainer):
@@ -129,15 +132,18 @@ def budgeted(folder, budget, clock, **options):
     return trainer, callback
 
 
-def test_why_an_evaluation_was_left_is_recorded(tmp_path):
-    trainer = make(tmp_path, stop_signals="SIGUSR1")
+@pytest.mark.parametrize("budget", [None, "wall_clock=1h"])
+def test_why_an_evaluation_was_left_is_recorded(budget, tmp_path):
+    trainer = make(tmp_path, budget=budget)
     trainer.add_callback(At(4, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
     trainer.train()
-    callback = next(one for one in trainer.callback_handler.callbacks if isinstance(one, BudgetCallback))
-    assert callback.stop_reason is StopReason.SIGNAL
+    watching = [one for one in trainer.callback_handler.callbacks if hasattr(one, "stop_reason")]
+    assert [one.stop_reason for one in watching] == [StopReason.SIGNAL]
+    assert isinstance(watching[0], StopSignalsCallback if budget is None else BudgetCallback)
     assert saved_reason(tmp_path / "checkpoint-4") == "signal"
 
 
+@pytest.mark.parametrize("budget", [None, "wall_clock=1h"])
 @pytest.mark.parametrize(
     "rhythm",
     [
@@ -146,9 +152,9 @@ def test_why_an_evaluation_was_left_is_recorded(tmp_path):
     ],
     ids=["steps", "epoch"],
 )
-def test_a_signal_at_any_step_is_not_seen_in_the_log_of_the_run_that_goes_on(rhythm, tmp_path):
+def test_a_signal_at_any_step_is_not_seen_in_the_log_of_the_run_that_goes_on(rhythm, budget, tmp_path):
     saves = {"save_strategy": "steps", "save_steps": 100}
-    options = {"stop_signals": "SIGUSR1", "per_device_train_batch_size": 6, **saves, **rhythm}
+    options = {"budget": budget, "per_device_train_batch_size": 6, **saves, **rhythm}
     whole = make(tmp_path / "whole", **options)
     whole.train()
     assert whole.state.global_step == 6
@@ -228,9 +234,9 @@ def test_a_stop_file_that_appears_in_an_evaluation_leaves_it_and_one_from_before
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(("place", "batches"), [("batch", 1), ("metrics", 4)])
-def test_a_signal_that_reaches_one_rank_leaves_the_evaluation_of_all(place, batches, tmp_path):
-    done = torchrun(ROOT / "tests/support/stopped_two_ranks.py", tmp_path, place)
+@pytest.mark.parametrize(("place", "budget", "batches"), [("batch", "none", 1), ("metrics", "wall_clock=1h", 4)])
+def test_a_signal_that_reaches_one_rank_leaves_the_evaluation_of_all(place, budget, batches, tmp_path):
+    done = torchrun(ROOT / "tests/support/stopped_two_ranks.py", tmp_path, place, budget)
     line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
     expected = {"step": 4, "reason": "signal", "batches": batches, "evaluated": [2], "owed": True}
     assert json.loads(line[len("FOUND ") :]) == [expected] * 2

@@ -276,8 +276,8 @@ def test_what_is_left_of_a_plan_is_read_from_its_checkpoints(tmp_path):
             {"name": "c", "budget": "max_steps=20"},
         ]
     }
-    options = {"eval_strategy": "no", "save_steps": 25, "stop_signals": "SIGTERM"}
-    stages.make(tmp_path, plan, callbacks=[StopAt40()], **options).train()
+    callbacks = [StopAt40(), BudgetCallback()]
+    stages.make(tmp_path, plan, callbacks=callbacks, eval_strategy="no", save_steps=25).train()
     inside, over = (read_run(tmp_path / f"checkpoint-{step}") for step in (25, 30))
     assert (inside.time_left().steps_left, inside.time_left().ends_by) == (5, "max_steps")
     assert inside.time_left().later_stages > 3600
