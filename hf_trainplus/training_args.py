@@ -107,7 +107,7 @@ class PlusTrainingArguments(TrainingArguments):
     stop_signals: str | None = field(
         default="SIGTERM,SIGUSR1",
         metadata={
-            "help": "Signals after which the run saves and leaves at the next step, also out of an evaluation; none for "
+            "help": "Signals after which the run saves and leaves at the next step, out of an evaluation too; none for "
             "what they do by themselves."
         },
     )

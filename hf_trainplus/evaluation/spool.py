@@ -7,6 +7,9 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from io import FileIO
+from typing import Any
+
+from hf_trainplus.evaluation.kept_file import KeptFile
 
 VARIABLE = "TRAINPLUS_SPOOL"
 
@@ -20,6 +23,7 @@ class SpoolFolder:
         path: an existing folder; None for the system's folder for temporary files.
         from_bytes: size up to which an array stays in memory, in bytes.
         free_bytes: returns the free bytes of a folder; passed in by tests.
+        kept: keeps a file for the next evaluation; None to keep none.
 
     Raises:
         ValueError: there is no such folder.
@@ -36,6 +40,7 @@ class SpoolFolder:
         *,
         from_bytes: int = 2**23,
         free_bytes: Callable[[str], int] | None = None,
+        kept: KeptFile | None = None,
     ) -> None:
         if path is not None and not os.path.isdir(path):
             raise ValueError(
@@ -45,6 +50,7 @@ class SpoolFolder:
         self.path = path or tempfile.gettempdir()
         self.from_bytes = from_bytes
         self._free_bytes = free_bytes or (lambda folder: shutil.disk_usage(folder).free)
+        self._kept = kept or KeptFile(most_bytes=-1)
 
     def require(self, needed_bytes: int, what: str) -> None:
         """Check that ``needed_bytes`` fit on the disk.
@@ -52,7 +58,7 @@ class SpoolFolder:
         Raises:
             ValueError: they do not.
         """
-        free = self._free_bytes(self.path)
+        free = self._free_bytes(self.path) + self._kept.size(self.path)
         if needed_bytes > free:
             raise ValueError(
                 f"{what} need about {needed_bytes / 2**30:.2f} GiB and {self.path} has {free / 2**30:.2f} GiB free. "
@@ -61,14 +67,29 @@ class SpoolFolder:
             )
 
     def open(self) -> FileIO:
-        """Return an empty file that no longer has a name; what is written is in it at once."""
-        return tempfile.TemporaryFile(dir=self.path, buffering=0)
+        """Return a file that no longer has a name; what is written is in it at once.
+
+        It may hold what an earlier evaluation wrote: read only what was written since.
+        """
+        return self._kept.take(self.path) or tempfile.TemporaryFile(dir=self.path, buffering=0)
+
+    def release(self, file: FileIO, mapped: Any = None) -> None:
+        """Take back a file that ``open`` returned, for the next evaluation or to close it.
+
+        Args:
+            file: the file.
+            mapped: the memory map of it that was handed out; None without one.
+        """
+        self._kept.keep(file, self.path, mapped)
 
 
-def spool_folder_from_environment() -> SpoolFolder:
+def spool_folder_from_environment(kept: KeptFile | None = None) -> SpoolFolder:
     """Return the folder for large arrays: ``TRAINPLUS_SPOOL`` when set, else the system's temporary folder.
+
+    Args:
+        kept: keeps a file for the next evaluation; None to keep none.
 
     Raises:
         ValueError: ``TRAINPLUS_SPOOL`` names no folder.
     """
-    return SpoolFolder(os.environ.get(VARIABLE) or None)
+    return SpoolFolder(os.environ.get(VARIABLE) or None, kept=kept)

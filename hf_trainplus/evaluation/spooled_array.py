@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from typing import Any
 
@@ -45,6 +45,7 @@ class SpooledArray:
         self.trailing = trailing
         self.dtype = dtype
         self.row_bytes = int(np.prod(trailing, dtype=np.int64)) * dtype.itemsize
+        self._spool = spool
         self._file = spool.open()
         self._behind = WriteBehind()
         self._since_returned = 0
@@ -71,13 +72,17 @@ class SpooledArray:
         return rows
 
     def mapped(self, n: int) -> Array:
-        """Map the first n rows; the map keeps the file, which is closed here.
+        """Map the first n rows, and give the file back to the folder; the map keeps what it shows.
 
         The map is writable, as an array in memory is: a function may mask its predictions in place.
         """
-        with self._file as file:
+        with ExitStack() as on_error:
+            on_error.callback(self._file.close)
             self._behind.finish()
-            return SpooledRows(file, dtype=self.dtype, mode="r+", shape=(n, *self.trailing))
+            rows = SpooledRows(self._file, dtype=self.dtype, mode="r+", shape=(n, *self.trailing))
+            on_error.pop_all()
+        self._spool.release(self._file, rows._mmap)  # type: ignore[attr-defined]
+        return rows
 
     def close(self) -> None:
         """Give the disk space back; what has failed to be written is of no interest any more."""

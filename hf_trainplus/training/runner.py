@@ -19,6 +19,7 @@ from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.bare_step import Agreement, BareStep
 from hf_trainplus.evaluation.batch_list import BatchCollector
+from hf_trainplus.evaluation.kept_file import KeptFile
 from hf_trainplus.evaluation.left_padding import without_targets_after_padding
 from hf_trainplus.evaluation.loop import BatchMatesMatter, EvaluationLeft, EvaluationLoop, LoopOutput
 from hf_trainplus.evaluation.losses import LossKind, find_loss_kind
@@ -93,6 +94,7 @@ class EvaluationRunner:
         self._mates_matter = False
         self._metrics: TrainerMetrics | None = None
         self._said: set[str] = set()
+        self._kept_file = KeptFile()
         self._agreements: WeakKeyDictionary[torch.nn.Module, Agreement] = WeakKeyDictionary()
         self.should_leave: Callable[[], bool] | None = None
         self.last: LoopOutput | None = None
@@ -310,7 +312,7 @@ class EvaluationRunner:
             return BatchCollector()
         total = _row_count(request)
         ranks = Ranks.current().size
-        spool = None if request.predicting else spool_folder_from_environment()
+        spool = None if request.predicting else spool_folder_from_environment(self._kept_file)
         # every rank of several writes its own rows, and then those of all
         return RowCollector(spool, total, copies=1 if ranks == 1 else ranks + 1)
 

@@ -19,7 +19,7 @@ def arguments(kind, tmp_path, **options):
 
 
 def test_the_file_is_unmapped_when_evaluate_returns(tmp_path, monkeypatch):
-    monkeypatch.setattr(SpoolFolder.__init__, "__kwdefaults__", {"from_bytes": 64, "free_bytes": None})
+    monkeypatch.setattr(SpoolFolder.__init__, "__kwdefaults__", {"from_bytes": 64, "free_bytes": None, "kept": None})
     held = []
 
     def metric(prediction):
