@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import Trainer
 
-    from hf_trainplus.training.runner import Request
+    from hf_trainplus.training.request import Request
 
 _PRECISION = ("eval_precision", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32", "torch_compile")
 _SETTINGS = (

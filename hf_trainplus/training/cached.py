@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import TrainingArguments
 
-    from hf_trainplus.training.runner import EvaluationRunner, Request
+    from hf_trainplus.training.request import Request
+    from hf_trainplus.training.runner import EvaluationRunner
 
 FOLDER = "trainplus_eval_cache"
 

@@ -35,7 +35,8 @@ from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:
-    from hf_trainplus.training.runner import EvaluationRunner, Request
+    from hf_trainplus.training.request import Request
+    from hf_trainplus.training.runner import EvaluationRunner
 
 
 @dataclass(frozen=True)

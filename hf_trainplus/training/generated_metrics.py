@@ -23,7 +23,8 @@ from hf_trainplus.training.leaving import interruptible
 from hf_trainplus.training.result import logged_values
 
 if TYPE_CHECKING:
-    from hf_trainplus.training.runner import EvaluationRunner, Request
+    from hf_trainplus.training.request import Request
+    from hf_trainplus.training.runner import EvaluationRunner
 
 Array = npt.NDArray[Any]
 

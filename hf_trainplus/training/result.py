@@ -19,7 +19,8 @@ from hf_trainplus.training.logged import logged_metrics
 from hf_trainplus.training.row_groups import with_groups
 
 if TYPE_CHECKING:
-    from hf_trainplus.training.runner import EvaluationRunner, Request
+    from hf_trainplus.training.request import Request
+    from hf_trainplus.training.runner import EvaluationRunner
 
 NOT_CALLED = (
     "compute_metrics is not called: what the model returns does not have one row an example, and does not say where "

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.evaluation.accounting import LossAccount
 from hf_trainplus.evaluation.bare_step import Agreement, BareStep
 from hf_trainplus.evaluation.batch_list import BatchCollector
@@ -39,6 +36,7 @@ from hf_trainplus.training.labels import labels_in_batch
 from hf_trainplus.training.leaving import close_bars
 from hf_trainplus.training.metric_objects import TrainerMetrics
 from hf_trainplus.training.progress import EvaluationProgress
+from hf_trainplus.training.request import Request
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.without_logits import LossWithoutLogits, loss_without_logits
@@ -50,29 +48,6 @@ LOSSES_NOT_PER_ROW = (
     "the losses of single rows are not known here (they do not reproduce the loss that the trainer computes), so each "
     "batch's loss is weighted by its number of targets"
 )
-
-
-@dataclass(frozen=True)
-class Request:
-    """What one evaluation is asked for.
-
-    Args:
-        loader: upstream's loader, or an ``EvaluationSource`` of our own.
-        loss_only: no predictions are needed.
-        predicting: predictions are handed back to the caller.
-        ignore_keys: outputs of the model that are no predictions.
-        ids: positions of the rows to run; None for all.
-        subset: how those rows stand for the whole set; None when they are all rows.
-        scheduled: a training run asks, not a person.
-    """
-
-    loader: Any
-    loss_only: bool
-    predicting: bool = False
-    ignore_keys: list[str] | None = None
-    ids: npt.NDArray[np.int64] | None = None
-    subset: Subset | None = None
-    scheduled: bool = False
 
 
 class EvaluationRunner:
@@ -162,7 +137,7 @@ class EvaluationRunner:
 
     def _pass(self, request: Request, model: Any) -> LoopOutput:
         trainer, ranks = self.trainer, Ranks.current()
-        self.progress = EvaluationProgress("Evaluating", _row_count(request), ranks=ranks.size)
+        self.progress = EvaluationProgress("Evaluating", request.row_count(), ranks=ranks.size)
         inner = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
         kind = self._formula_of(inner)
         metrics = self.metrics_of(inner)
@@ -310,7 +285,7 @@ class EvaluationRunner:
     def _collector(self, request: Request) -> RowCollector | BatchCollector:
         if not self.trainer.args.eval_do_concat_batches:
             return BatchCollector()
-        total = _row_count(request)
+        total = request.row_count()
         ranks = Ranks.current().size
         spool = None if request.predicting else spool_folder_from_environment(self._kept_file)
         # every rank of several writes its own rows, and then those of all
@@ -328,10 +303,3 @@ class EvaluationRunner:
             self._said.add(message)
             if self.trainer.is_world_process_zero():
                 upstream.logger.warning(message)
-
-
-def _row_count(request: Request) -> int | None:
-    dataset: Any = getattr(request.loader, "dataset", None)
-    if request.ids is not None:
-        return len(request.ids)
-    return len(dataset) if hasattr(dataset, "__len__") else None

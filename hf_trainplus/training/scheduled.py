@@ -20,8 +20,9 @@ from hf_trainplus.training import best
 from hf_trainplus.training.construction import SUBSET_FILE
 from hf_trainplus.training.gains import SubsetGains, log_gain
 from hf_trainplus.training.racing.weights import changing_tensors
+from hf_trainplus.training.request import Request
 from hf_trainplus.training.run_size import data_seed
-from hf_trainplus.training.runner import EvaluationRunner, Request
+from hf_trainplus.training.runner import EvaluationRunner
 from hf_trainplus.training.source import EvaluationSource
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
 import json
-import logging
 import os
 import time
 
@@ -27,20 +26,6 @@ class SlowRows(torch.utils.data.Dataset):
         if self.seconds:  # even a sleep of nothing gives the processor away
             time.sleep(self.seconds)
         return self.rows[index]
-
-
-@pytest.fixture
-def warned():
-    found = []
-
-    class Keep(logging.Handler):
-        def emit(self, record):
-            found.append(record.getMessage())
-
-    handler = Keep()
-    logging.getLogger("hf_trainplus").addHandler(handler)
-    yield found
-    logging.getLogger("hf_trainplus").removeHandler(handler)
 
 
 def make(folder, callback, clock, *extra, seconds=0.0, **options):

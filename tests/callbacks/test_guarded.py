@@ -1,5 +1,3 @@
-import logging
-
 import pytest
 from transformers import Trainer, TrainingArguments
 
@@ -8,20 +6,6 @@ from hf_trainplus.callbacks._guarded import GuardedCallback
 from hf_trainplus.callbacks.diagnosis import DiagnosisCallback
 from hf_trainplus.monitor.diagnosis import DiagnosisRule
 from tests.support import tiny
-
-
-@pytest.fixture
-def warned():
-    found = []
-
-    class Keep(logging.Handler):
-        def emit(self, record):
-            found.append(record.getMessage())
-
-    handler = Keep()
-    logging.getLogger("hf_trainplus").addHandler(handler)
-    yield found
-    logging.getLogger("hf_trainplus").removeHandler(handler)
 
 
 def train(folder, callback):

@@ -1,5 +1,3 @@
-import logging
-
 import pytest
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
@@ -24,20 +22,6 @@ class FakeBoard(TensorBoardCallback):
         self.calls.append("on_log")
         if state.global_step == self.fails_at:
             raise self.error("the server is gone")
-
-
-@pytest.fixture
-def warned():
-    found = []
-
-    class Keep(logging.Handler):
-        def emit(self, record):
-            found.append(record.getMessage())
-
-    handler = Keep()
-    logging.getLogger("hf_trainplus").addHandler(handler)
-    yield found
-    logging.getLogger("hf_trainplus").removeHandler(handler)
 
 
 def make(folder, *callbacks):

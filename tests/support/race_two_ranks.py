@@ -1,12 +1,9 @@
 """Race and full evaluation on two ranks; rank 0 prints one JSON line."""
 
-import json
 import sys
 from pathlib import Path
 
-import torch
-
-from tests.support.launch import leave
+from tests.support.launch import print_everywhere
 from tests.training.test_race import make
 
 
@@ -18,11 +15,7 @@ def main():
         found[mode] = [trainer.state.best_global_step, trainer.state.best_metric]
     session = trainer._scheduled.race.session
     found["pairs"] = session.race.state.pairs
-    everywhere = [None] * 2
-    torch.distributed.all_gather_object(everywhere, json.dumps(found))
-    found["ranks_agree"] = everywhere[0] == everywhere[1]
-    print("FOUND " + json.dumps(found), flush=True)
-    leave()
+    print_everywhere(found)
 
 
 if __name__ == "__main__":

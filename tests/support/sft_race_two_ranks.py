@@ -1,6 +1,5 @@
 """Race and full evaluation of an SFTTrainer on two ranks; rank 0 prints one JSON line."""
 
-import json
 import random
 import sys
 import warnings
@@ -16,7 +15,7 @@ from trl import SFTConfig, SFTTrainer  # noqa: E402
 from hf_trainplus import PlusTrainer, PlusTrainingArguments  # noqa: E402
 from hf_trainplus.training.racing.session import RaceLimits  # noqa: E402
 from tests.support import tiny  # noqa: E402
-from tests.support.launch import leave  # noqa: E402
+from tests.support.launch import print_everywhere  # noqa: E402
 from tests.training.test_other_trainers import word_tokenizer  # noqa: E402
 
 STEPS, ROWS = 6, 241
@@ -58,11 +57,7 @@ def main():
     found["pairs"] = race._scheduled.race.session.race.state.pairs
     theirs, ours = full.model.state_dict(), race.model.state_dict()
     found["weights_equal"] = all(torch.equal(value, ours[name]) for name, value in theirs.items())
-    everywhere = [None] * 2
-    torch.distributed.all_gather_object(everywhere, json.dumps(found))
-    found["ranks_agree"] = everywhere[0] == everywhere[1]
-    print("FOUND " + json.dumps(found), flush=True)
-    leave()
+    print_everywhere(found)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,15 @@ from tests.support.launch import ROOT, environment, torchrun
 pytestmark = pytest.mark.slow
 
 
+def found_on_both(script, *arguments):
+    """Run a script on two ranks and return what it has found, which must be the same on both."""
+    done = torchrun(ROOT / "tests/support" / script, *arguments, DS_ACCELERATOR="cpu")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    found, of_the_other = json.loads(line[len("FOUND ") :])
+    assert found == of_the_other
+    return found
+
+
 def test_killed_at_any_point_it_takes_the_same_decisions(tmp_path):
     command = [sys.executable, str(ROOT / "tests/support/race_kills.py"), str(tmp_path), "20"]
     done = subprocess.run(
@@ -22,10 +31,7 @@ def test_killed_at_any_point_it_takes_the_same_decisions(tmp_path):
 
 @pytest.mark.distributed
 def test_two_ranks_take_one_decision(tmp_path):
-    done = torchrun(ROOT / "tests/support/race_two_ranks.py", tmp_path)
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
-    found = json.loads(line[len("FOUND ") :])
-    assert found["ranks_agree"] is True
+    found = found_on_both("race_two_ranks.py", tmp_path)
     assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
     assert found["pairs"] <= 6 * 240
 
@@ -33,10 +39,7 @@ def test_two_ranks_take_one_decision(tmp_path):
 @pytest.mark.distributed
 @pytest.mark.parametrize(("kind", "metric"), [("fsdp2", "loss"), ("zero2", "accuracy"), ("zero3", "loss")])
 def test_sharded_weights_are_raced_without_loading_any_again(kind, metric, tmp_path):
-    done = torchrun(ROOT / "tests/support/race_sharded.py", tmp_path, kind, metric, DS_ACCELERATOR="cpu")
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
-    found, of_the_other = json.loads(line[len("FOUND ") :])
-    assert found == of_the_other
+    found = found_on_both("race_sharded.py", tmp_path, kind, metric)
     step, value, folder, exists = found["full"]
     assert found["race"] == [step, pytest.approx(value, abs=1e-6), f"checkpoint-{step}", True]
     assert (folder, exists) == (f"checkpoint-{step}", True)
@@ -54,10 +57,7 @@ def test_sharded_weights_are_raced_without_loading_any_again(kind, metric, tmp_p
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_two_ranks_of_another_trainer_take_one_decision(tmp_path):
-    done = torchrun(ROOT / "tests/support/sft_race_two_ranks.py", tmp_path)
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
-    found = json.loads(line[len("FOUND ") :])
-    assert found["ranks_agree"] is True
+    found = found_on_both("sft_race_two_ranks.py", tmp_path)
     assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
     assert found["weights_equal"] is True
     assert found["pairs"] < 6 * 241

@@ -11,7 +11,7 @@ from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training.cached import CachedEvaluations, Recognised
 
 if TYPE_CHECKING:
-    from hf_trainplus.training.runner import Request
+    from hf_trainplus.training.request import Request
 
 
 class CachedRows:

@@ -25,9 +25,10 @@ from hf_trainplus.training.racing.readings import environment_of, label_codes, p
 from hf_trainplus.training.racing.refusals import BATCH_MATES, Watched, why_not
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
+from hf_trainplus.training.request import Request
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.run_size import data_seed
-from hf_trainplus.training.runner import EvaluationRunner, Request
+from hf_trainplus.training.runner import EvaluationRunner
 
 if TYPE_CHECKING:
     from transformers import Trainer
