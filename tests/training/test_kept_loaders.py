@@ -113,6 +113,18 @@ def test_workers_and_files_are_the_same_while_nothing_changes(tmp_path, name):
     trainer._runner._batches.close()
 
 
+@pytest.mark.parametrize("loader_workers", [0, 2])
+def test_fifty_evaluations_leave_processes_and_open_files_constant(tmp_path, loader_workers):
+    trainer = make(tmp_path, tiny.rows(12, num_labels=2), dataloader_num_workers=loader_workers)
+    seen = []
+    for _ in range(50):
+        trainer.evaluate()
+        seen.append((workers(), psutil.Process().num_fds()))
+    assert len(set(seen[1:])) == 1
+    assert len(seen[-1][0]) == loader_workers
+    trainer._runner._batches.close()
+
+
 def test_workers_that_cannot_be_trusted_are_restarted_and_do_not_pile_up(tmp_path):
     trainer = make(tmp_path, tiny.rows(6, num_labels=2), Unreadable(), dataloader_num_workers=1)
     seen, counts = [], set()

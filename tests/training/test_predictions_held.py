@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -12,6 +15,7 @@ from transformers import Trainer, TrainingArguments
 from hf_trainplus import PlusTrainer, PlusTrainingArguments
 from hf_trainplus.evaluation.spool import SpoolFolder
 from tests.support import tiny
+from tests.support.launch import ROOT, environment
 
 
 def arguments(kind, tmp_path, **options):
@@ -43,6 +47,35 @@ def test_the_file_is_unmapped_when_evaluate_returns(tmp_path, monkeypatch):
         trainer.evaluate()
     gc.collect()
     assert trainer._runner.last.predictions is None
+
+
+KILLED = """
+import os, signal, sys
+from hf_trainplus import PlusTrainer, PlusTrainingArguments
+from hf_trainplus.evaluation.spool import SpoolFolder
+from tests.support import tiny
+
+SpoolFolder.__init__.__kwdefaults__["from_bytes"] = 64
+
+def metric(prediction):
+    print(type(prediction.predictions).__mro__[1].__name__, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+args = PlusTrainingArguments(sys.argv[1], use_cpu=True, report_to="none", disable_tqdm=True)
+rows = tiny.causal_rows(23)
+PlusTrainer(tiny.llama(), args, data_collator=tiny.PaddingCollator(), eval_dataset=rows, compute_metrics=metric).evaluate()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_no_file(tmp_path):
+    (tmp_path / "spool").mkdir()
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "run")]
+    settings = environment(TRAINPLUS_SPOOL=str(tmp_path / "spool"))
+    done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "memmap"
+    assert list((tmp_path / "spool").iterdir()) == []
 
 
 def test_a_function_that_sums_over_padding_is_given_what_stock_gives(tmp_path):
