@@ -43,7 +43,7 @@ def one_launch(tmp_path_factory):
     return of
 
 
-def run_plan(plan, folder, config):
+def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2")):
     trainplus = [sys.executable, "-c", "from hf_trainplus.cli import main; main()", "run", str(plan), "--json"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
     launch += [str(ROOT / "recipes" / "accelerate" / f"{config}.yaml"), "--main_process_port", "0"]
@@ -58,7 +58,7 @@ def run_plan(plan, folder, config):
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
-    assert [line for line in done.stdout.splitlines() if line.startswith("step ")] == ["step 3 on 2", "step 6 on 2"]
+    assert [line for line in done.stdout.splitlines() if line.startswith("step ")] == list(steps)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -93,3 +93,34 @@ def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_laun
     assert worst <= tolerance
     assert rates(tmp_path) == pytest.approx(rates(whole))
     assert rates(tmp_path) == pytest.approx([1e-2, 1e-2 * 2 / 3, 1e-2 / 3, 5e-3, 5e-3 * 2 / 3, 5e-3 / 3])
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(("config", "first"), [("two_cpu", 1), ("fsdp2", 2)])
+def test_a_stage_goes_on_with_another_number_of_processes(config, first, tmp_path):
+    """Equal global batches give the weights of one process, to rounding."""
+    counts = (first, 3 - first)
+    limits = {"budget": {"max_steps": 3}, "learning_rate": 1e-2}
+    alone = [{"name": name, **limits, "per_device_train_batch_size": 8} for name in ("look", "tune")]
+    split = [
+        {**stage, "per_device_train_batch_size": 8 // count, "num_processes": count}
+        for stage, count in zip(alone, counts, strict=True)
+    ]
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole.yaml").write_text(yaml.safe_dump({"stages": alone}))
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"stages": split}))
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "whole"), str(tmp_path / "whole.yaml")]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcome = run_plan(
+        tmp_path / "plan.yaml", tmp_path / "split", config, steps=[f"step 3 on {counts[0]}", f"step 6 on {counts[1]}"]
+    )
+    assert outcome["place"] == {"stage": None, "step": 6, "reason": "plan_finished"}
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "split")
+    # a key's bias has no gradient but rounding, of which Adam makes whole steps
+    apart = {name: (expected[name] - found[name]).abs().max().item() for name in expected if "key.bias" not in name}
+    assert max(apart.values()) <= 1e-5, apart
+    assert rates(tmp_path / "split") == pytest.approx(rates(tmp_path / "whole"))

@@ -21,6 +21,7 @@ def main():
             eval_steps=3,
             logging_steps=1,
             log_level="error",
+            average_tokens_across_devices=False,  # stock's loss is doubled on two processes otherwise, and so its gradients
         )
     )
     trainer = PlusTrainer(
