@@ -143,7 +143,12 @@ def require_evaluations(trainer: Trainer) -> None:
         )
 
 
-_NOT_ASKING = ("transformers.", "hf_trainplus.callbacks.step_clock", "hf_trainplus.callbacks.evaluation_progress")
+_NOT_ASKING = (
+    "transformers.",
+    "hf_trainplus.callbacks.step_clock",
+    "hf_trainplus.callbacks.evaluation_progress",
+    "hf_trainplus.callbacks.stop_signals",
+)
 
 
 @contextmanager
