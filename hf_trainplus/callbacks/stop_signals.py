@@ -19,6 +19,7 @@ from hf_trainplus.callbacks.agreement import agree, world_size
 
 logger = logging.getLogger(__name__)
 
+_MOST_STEPS = 50  # between two agreements: later steps may be longer than those that were measured
 ENTRY = "StopSignalsCallback"
 """Under which name a checkpoint's state says why the run ended; there is none while it goes on."""
 
@@ -129,7 +130,8 @@ class StopSignalsCallback(TrainerCallback):
         told, seconds = agree([float(self.check(state) is not None), self._seconds_a_step(state)])
         self._asked_step, self._asked_at = state.global_step, self._clock()
         # from values that all ranks have agreed on, so that all ask again at the same step
-        self._next_step = state.global_step + max(1, int(self._agree_seconds / seconds) if seconds > 0 else 1)
+        steps = int(self._agree_seconds / seconds) if seconds > 0 else 1
+        self._next_step = state.global_step + min(max(steps, 1), _MOST_STEPS)
         if not told:
             return
         self._run.act(args, state, control, Decision(StopReason.SIGNAL, None, False, (), None))

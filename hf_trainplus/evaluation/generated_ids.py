@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from transformers import GenerationConfig
 
 from hf_trainplus.evaluation.metrics.adapters import StreamingMetric
+
+T = TypeVar("T")
 
 
 def mark_generated(
@@ -107,3 +109,7 @@ class FilledIds(StreamingMetric):
     def compute(self) -> dict[str, Any]:
         """Return the metric's values."""
         return self._metric.compute()
+
+    def bring_together(self, gather: Callable[[T], list[T]]) -> None:
+        """Let the metric take in the rows of the other ranks."""
+        self._metric.bring_together(gather)

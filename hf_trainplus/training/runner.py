@@ -265,7 +265,7 @@ class EvaluationRunner:
             return None
 
         def step(inputs: Any) -> tuple[None, Any, Any]:
-            labels = inputs.pop(names[0])
+            labels = inputs.pop(names[0], None)
             _, logits, _ = self._step(model, False, request.ignore_keys, inputs)
             return None, logits, labels
 

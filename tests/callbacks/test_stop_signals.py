@@ -153,6 +153,21 @@ def test_short_steps_ask_the_other_ranks_seldom(agree_seconds, asked, tmp_path, 
     assert trainer.state.global_step == asked[-1]
 
 
+def test_very_short_steps_ask_the_other_ranks_all_the_same(tmp_path, monkeypatch):
+    asked, now = [], [0.0]
+
+    class Tick(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            now[0] += 1e-6
+
+    monkeypatch.setattr(stop_signals, "agree", lambda values: asked.append(trainer.state.global_step) or values)
+    monkeypatch.setattr(stop_signals, "world_size", lambda: 2)
+    callback = StopSignalsCallback(clock=lambda: now[0])
+    trainer = make(tmp_path, kind=Trainer, callbacks=[Tick(), callback], max_steps=102, save_strategy="no")
+    trainer.train()
+    assert asked == [1, 51, 101]
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_signal_to_one_rank_ends_both_at_one_step(tmp_path):

@@ -14,6 +14,7 @@ from sklearn import metrics as sk
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC, MulticlassF1Score, MultilabelF1Score
 from torchmetrics.text import BLEUScore, CharErrorRate
 
+from hf_trainplus.evaluation.generated_ids import FilledIds
 from hf_trainplus.evaluation.metrics import load_metric
 from hf_trainplus.evaluation.metrics.adapters import CollectedMetric, MetricReducer, StreamingMetric, as_metric
 from hf_trainplus.evaluation.metrics.adapters.reducer import select_rows
@@ -447,12 +448,20 @@ def test_an_unknown_reduction_is_refused():
         as_metric(tutorial, eval_predictions="softmax")
 
 
-def test_states_are_asked_of_those_that_have_them_only():
-    adapted = as_metric(BatchAccuracy())
-    with pytest.raises(NotImplementedError, match="BatchFunctionMetric is shared by rows, not by its state"):
-        adapted.state_arrays()
-    with pytest.raises(NotImplementedError, match="shared by rows"):
-        adapted.merge_states([])
+def test_states_are_gathered_of_those_that_have_them_only():
+    def gathered(adapted):
+        asked = []
+        adapted.bring_together(lambda value: asked.append(value) or [value, value])
+        return asked
+
+    assert gathered(as_metric(BatchAccuracy())) == []  # it is given the rows of all ranks
+    own = as_metric(load_metric("accuracy"))
+    own.update(np.array([1, 0, 1]), np.array([1, 1, 1]))
+    for metric in (own, FilledIds(own, pad_id=0)):
+        before = own.metric.state_arrays()
+        assert len(gathered(metric)) == 1
+        after = own.metric.state_arrays()
+        assert all(np.array_equal(2 * before[name], after[name]) for name in before)
 
 
 def test_rows_are_selected_in_any_tree():
@@ -485,6 +494,6 @@ def test_the_state_of_a_metric_is_small_whatever_the_rows():
     sizes = set()
     for rows in (50, 5000):
         loop(adapted, *make((rows, CLASSES)), size=500)
-        sizes.add(len(pickle.dumps(adapted.state_arrays())))
+        sizes.add(len(pickle.dumps(adapted.metric.state_arrays())))
     assert len(sizes) == 1
     assert sizes.pop() < 1000

@@ -155,14 +155,14 @@ class LiveRace:
         if trainer.accelerator.gather_for_metrics([os.path.isdir(on_grid)], use_gather_object=True)[0]:
             return on_grid
         folder = os.path.join(run_dir, f"{BEST_FOLDER}-{winner}")
-        if self._weights is None:
-            self._runner.say_once(GONE.format(winner, on_grid))
-            return None
-        if winner not in self._weights.steps:
-            upstream.save_weights(trainer, folder)
-        else:
+        if self._weights is not None and winner in self._weights.steps:
             with self._weights.loaded(winner):
                 upstream.save_weights(trainer, folder)
+        elif self._weights is not None and winner == trainer.state.global_step:
+            upstream.save_weights(trainer, folder)
+        else:
+            self._runner.say_once(GONE.format(winner, on_grid))
+            return None
         trainer.accelerator.wait_for_everyone()
         return folder
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from hf_trainplus.evaluation.metrics.base import Float64Array, StateArrays
+from hf_trainplus.evaluation.metrics.base import Float64Array
 from hf_trainplus.evaluation.metrics.forms import PredictionForm
+
+T = TypeVar("T")
 
 Sharing = Literal["states", "rows", "itself"]
 """How ranks come together. ``states``: each rank updates with its own rows, states are gathered and merged; ``rows``:
@@ -65,21 +67,12 @@ class StreamingMetric(EvaluationMetric):
     def compute(self) -> dict[str, Any]:
         """Return name -> value over all rows since ``reset``."""
 
-    def state_arrays(self) -> StateArrays:
-        """Return the state as arrays; for ``sharing = "states"`` only.
+    def bring_together(self, gather: Callable[[T], list[T]]) -> None:
+        """Take in the rows of the other ranks before ``compute``; nothing to do where ``sharing`` has seen to it.
 
-        Raises:
-            NotImplementedError: the metric is shared otherwise.
+        Args:
+            gather: returns every rank's value, in rank order, on every rank. It is a collective.
         """
-        raise NotImplementedError(f"{type(self).__name__} is shared by {self.sharing}, not by its state.")
-
-    def merge_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Replace the state by that of all ranks; for ``sharing = "states"`` only.
-
-        Raises:
-            NotImplementedError: the metric is shared otherwise.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is shared by {self.sharing}, not by its state.")
 
     def update_rows(self, predictions: Any, labels: Any) -> RowColumns:
         """Take in a batch as ``update`` does, and return what its rows add where that is known."""

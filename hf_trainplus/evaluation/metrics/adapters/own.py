@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from hf_trainplus.evaluation.metrics.adapters.contract import RowColumns, StreamingMetric
-from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Metric, StateArrays
+from hf_trainplus.evaluation.metrics.adapters.contract import RowColumns, StreamingMetric, T
+from hf_trainplus.evaluation.metrics.base import AdditiveMetric, Metric
 from hf_trainplus.evaluation.metrics.ranking import RankMetric
 
 
@@ -41,13 +41,9 @@ class OwnMetric(StreamingMetric):
         """Return the metric's values."""
         return dict(self.metric.compute())
 
-    def state_arrays(self) -> StateArrays:
-        """Return the metric's state."""
-        return self.metric.state_arrays()
-
-    def merge_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+    def bring_together(self, gather: Callable[[T], list[T]]) -> None:
         """Replace the state by that of all ranks."""
-        self.metric.merge_states(states)
+        self.metric.merge_states(gather(self.metric.state_arrays()))  # type: ignore[arg-type]
 
     def update_rows(self, predictions: Any, labels: Any) -> RowColumns:
         """Take in a batch; the statistics of its rows are computed once for the sums and the table."""

@@ -113,8 +113,8 @@ class MetricReducer:
     def _values(self, ranks: Ranks) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
         for fed in self._fed:
-            if fed.metric.sharing == "states" and ranks.size > 1:
-                fed.metric.merge_states(ranks.gather(fed.metric.state_arrays()))
+            if ranks.size > 1:
+                fed.metric.bring_together(ranks.gather)
             metrics |= fed.metric.compute()
         return metrics
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from hf_trainplus.monitor.diagnosis.evidence import Evidence
 from hf_trainplus.monitor.diagnosis.rule import DiagnosisRule
 from hf_trainplus.monitor.diagnosis.verdict import Verdict
@@ -36,9 +38,9 @@ class TimeShareRule(DiagnosisRule):
             evidence={f"{self.parts[0]}_share": share},
         )
 
+    @abstractmethod
     def advice(self, share: float, evidence: Evidence) -> str:
         """Return the next thing to do."""
-        raise NotImplementedError("a TimeShareRule names its own advice")
 
 
 def stretched(steps: float | None, share: float, wanted: float) -> float | None:
