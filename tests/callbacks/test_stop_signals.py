@@ -17,6 +17,15 @@ from tests.support import tiny
 from tests.support.launch import ROOT, torchrun
 
 
+@pytest.fixture(autouse=True)
+def _begins_without_handlers():
+    """A training that raised in an earlier test of this process has left its own, which do what was done before."""
+    found = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for one, handler in found.items():
+        signal.signal(one, handler)
+
+
 class Send(TrainerCallback):
     """Sends a signal to this process at the beginning of a step."""
 
