@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from transformers import EarlyStoppingCallback
 
 from hf_trainplus import EvaluationLeft, PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
 from hf_trainplus.training.pending import FAILURES, MARKER
@@ -158,3 +159,10 @@ def test_an_evaluation_that_is_left_is_no_failure_of_a_set():
         failed.evaluate("eval_a", leave, guarded=True)
     assert failed.errors == {}
     assert failed.evaluate("eval_a", lambda: {"eval_a_loss": 1.0}, guarded=True) == {"eval_a_loss": 1.0}
+
+
+def test_upstreams_early_stopping_works_with_a_set_of_several(tmp_path):
+    trainer = make(tmp_path, FailsOn("b"), [EarlyStoppingCallback(2)], load_best_model_at_end=True)
+    trainer.train()
+    assert (trainer.state.global_step, trainer.state.best_global_step) == (4, 2)
+    assert logged(trainer, "eval_b_accuracy") == [1, 2, 3, 4]
