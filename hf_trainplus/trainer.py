@@ -23,7 +23,7 @@ from hf_trainplus.training.checkpoints.boundary import Boundary
 from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
-from hf_trainplus.training.leaving import announce, must_leave
+from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back
 from hf_trainplus.training.process_end import let_gloo_threads_finish
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
@@ -144,7 +144,8 @@ class PlusTrainer(StagedHooks):
 
         def train_once(checkpoint: str | None) -> Any:
             self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
-            return train(checkpoint, trial, *args, **kwargs)
+            with puts_signals_back(self):
+                return train(checkpoint, trial, *args, **kwargs)
 
         if self._staged is not None:
             return self._staged.train(folder, train_once, trial=trial)

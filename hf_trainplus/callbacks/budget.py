@@ -256,9 +256,14 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
         """Put the signal handlers and the loader back."""
         if self._session:
             self.state()
-            self._session.end()
+            self.put_signals_back()
             self._session = None
         self._run.end()
+
+    def put_signals_back(self) -> None:
+        """Put the handlers back; a trainer calls it when training raises."""
+        if self._session:
+            self._session.end()
 
     # ---- one boundary --------------------------------------------------------------------------------------------
 

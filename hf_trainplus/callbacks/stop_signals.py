@@ -102,6 +102,10 @@ class StopSignalsCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Put the handlers back that were there before."""
+        self.put_signals_back()
+
+    def put_signals_back(self) -> None:
+        """Put the handlers back; a trainer calls it when training raises."""
         self.signals.restore()
 
     # ---- what a trainer asks that leaves evaluations ----

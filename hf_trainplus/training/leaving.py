@@ -68,6 +68,19 @@ def announce(trainer: Trainer) -> None:
             callback.leaves_evaluations = True
 
 
+@contextmanager
+def puts_signals_back(trainer: Trainer) -> Iterator[None]:
+    """Put the signal handlers back when training raises; upstream tells its callbacks nothing of that."""
+    try:
+        yield
+    except BaseException:
+        for callback in trainer.callback_handler.callbacks:
+            put_back = getattr(callback, "put_signals_back", None)
+            if callable(put_back):
+                put_back()
+        raise
+
+
 def refuse_before(trainer: Trainer) -> None:
     """Leave an evaluation of a training run before it begins, somebody else's loop too. It is a collective.
 

@@ -100,6 +100,22 @@ def test_who_watches(tmp_path):
     assert hup[0].signals.signals == (signal.SIGHUP,)
 
 
+class Fail(TrainerCallback):
+    """Ends training as a bug in somebody's code does."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        raise ZeroDivisionError("in step")
+
+
+@pytest.mark.parametrize("options", [{}, {"budget": "wall_clock=1h"}], ids=["signals", "budget"])
+def test_training_that_raises_puts_the_handlers_back(options, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    trainer = make(tmp_path, callbacks=[Fail()], **options)
+    with pytest.raises(ZeroDivisionError, match="in step"):
+        trainer.train()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_with_none_a_signal_does_what_it_did_before(tmp_path):
     seen, before = [], signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
