@@ -53,3 +53,34 @@ def test_more_classes_than_bins():
     counts = (codes % 2).astype(np.int64)
     drawn = random_rows(codes, np.ones(classes, np.int64), counts, np.random.default_rng(0))
     np.testing.assert_array_equal(drawn, counts.astype(bool))
+
+
+class Keys:
+    """A source of given keys."""
+
+    def __init__(self, keys):
+        self.bit_generator, self._keys = self, np.asarray(keys, np.uint64)
+
+    def random_raw(self, count):
+        return self._keys[:count]
+
+
+def smallest(codes, keys, counts):
+    """The rows with the smallest keys of each class, by sorting them all."""
+    drawn = np.zeros(len(codes), bool)
+    for one, count in enumerate(counts):
+        rows = np.flatnonzero(codes == one)
+        drawn[rows[np.argsort(keys[rows], kind="stable")[:count]]] = True
+    return drawn
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 300, 2500])
+@pytest.mark.parametrize("key_bits", [64, 3])
+def test_the_rows_with_the_smallest_keys_are_drawn_however_many_keys_are_equal(classes, key_bits):
+    generator = np.random.default_rng(classes)
+    codes = generator.integers(0, classes, 3000)
+    sizes = np.bincount(codes, minlength=classes)
+    counts = generator.integers(0, sizes + 1)
+    keys = generator.integers(0, 1 << key_bits, 3000, dtype=np.uint64)
+    drawn = random_rows(codes, sizes, counts, Keys(keys))
+    np.testing.assert_array_equal(drawn, smallest(codes, keys, counts))

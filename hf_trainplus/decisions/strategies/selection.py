@@ -11,6 +11,7 @@ from hf_trainplus.results import Int64Array
 
 _MOST_BINS = 1 << 20
 _MOST_BITS = 16
+_FEWEST_BITS = 3
 
 
 def random_rows(
@@ -40,6 +41,7 @@ def random_rows(
     # no more cells than rows: counting them must not cost more than the rows do
     cells_a_class = max(1.0, min(_MOST_BINS, len(codes)) / max(len(sizes), 1))
     bits = min(_MOST_BITS, int(np.log2(cells_a_class)))
+    bits = bits if bits >= _FEWEST_BITS else 0  # so few bins spare less sorting than they cost
     bins = (keys >> np.uint64(64 - bits)).astype(np.int32) if bits else np.zeros(len(codes), np.int32)
     last_bin, below = _last_bins(codes, bins, counts, len(sizes), 1 << bits)
     # classes that give all or none of their rows need no key
@@ -69,9 +71,24 @@ def _draw_from_last_bin(
     keys: npt.NDArray[np.uint64],
     wanted: Int64Array,
 ) -> None:
-    """Draw the rows of each class's last bin that have the smallest keys."""
-    ordered = rows[np.lexsort((keys[rows], codes[rows]))]
-    of_class = codes[ordered]
-    starts = np.searchsorted(of_class, np.arange(len(wanted)))
-    place = np.arange(len(ordered)) - starts[of_class]
-    drawn[ordered[place < wanted[of_class]]] = True
+    """Draw the rows of each class's last bin that have the smallest keys.
+
+    Class and key are packed into one number: sorting plain numbers is many times faster than sorting rows by two keys.
+    The key gives up its last bits for the class; should two keys become equal there, rows are sorted after all.
+    """
+    of_class = codes[rows]
+    in_bin = np.bincount(of_class, minlength=len(wanted))
+    wanted = np.minimum(wanted, in_bin)  # classes that give all their rows have none here
+    class_bits = max(1, int(len(wanted) - 1).bit_length())
+    packed = of_class.astype(np.uint64) << np.uint64(64 - class_bits)
+    packed |= keys[rows] >> np.uint64(class_bits)
+    asked = np.flatnonzero(wanted)
+    last = np.zeros(len(wanted), np.uint64)
+    last[asked] = np.sort(packed)[(np.cumsum(in_bin) - in_bin + wanted - 1)[asked]]
+    below = (packed <= last[of_class]) & (wanted > 0)[of_class]
+    if np.count_nonzero(below) == wanted.sum():
+        drawn[rows[below]] = True
+        return
+    ordered = rows[np.lexsort((keys[rows], of_class))]
+    place = np.arange(len(ordered)) - np.repeat(np.cumsum(in_bin) - in_bin, in_bin)
+    drawn[ordered[place < np.repeat(wanted, in_bin)]] = True
