@@ -306,6 +306,20 @@ class PlusTrainer(StagedHooks):
         if metrics:
             self.log(metrics)
 
+    def _settle_race_of(self, checkpoint: str | None, trial: Any) -> None:
+        """Name the best of a checkpoint's race, which this run does not go on with."""
+        if not construction.holds_race(checkpoint):
+            return
+        from hf_trainplus.training.racing.refusals import OtherRaceError
+
+        if self._schedules and not self._scheduled.racing:
+            self._scheduled.begin(checkpoint)
+        try:
+            with plans.racing(self):
+                self._name_the_best(upstream.run_dir(self, trial))
+        except OtherRaceError as error:
+            self._runner.say_once(f"the best of the checkpoint's race stays unknown: {error}")
+
     def plus_training_ended(self, run_dir: str) -> None:
         """Delete what only this run needed, or checkpoints that are gone."""
         if self._schedules and not (self._staged is not None and self._staged.goes_on):
@@ -333,12 +347,15 @@ class PlusTrainer(StagedHooks):
         """Evaluate a step whose evaluation is still to be done."""
         self._resumed_from, self.stop_requested, self.leave_requested = resume_from_checkpoint, False, False
         if self._staged is not None and not plans.evaluates_as_before(self, self._staged):
-            if construction.holds_race(resume_from_checkpoint):
-                with plans.racing(self):
-                    self._name_the_best(upstream.run_dir(self, trial))
+            self._settle_race_of(resume_from_checkpoint, trial)
             self._resumed_from = None
+        elif getattr(self.args, "eval_mode", "race") != "race":
+            self._settle_race_of(resume_from_checkpoint, trial)
         if self._schedules:
             self._scheduled.begin(self._resumed_from)
+        if construction.holds_race(self._resumed_from) and getattr(self.args, "eval_mode", None) == "race":
+            with preserve_rng(), preserve_mode(self), self._own_loaders():
+                self._scheduled.go_on_racing(self.get_eval_dataloader)
         if resume_from_checkpoint is None:
             return
         loop = self._boundary.take_up(self, resume_from_checkpoint)

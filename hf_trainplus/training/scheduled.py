@@ -216,6 +216,19 @@ class ScheduledEvaluations:
         else:
             self.race.applies(request, prefix)
 
+    def go_on_racing(self, source_of: Callable[[str | None], EvaluationSource]) -> None:
+        """Take up the race of the checkpoint before a step is taken; a race that had stopped the run allows none.
+
+        Args:
+            source_of: returns the evaluation set of a name, or the only one for None.
+
+        Raises:
+            OtherRaceError: the checkpoint's race was over other rows or another metric.
+        """
+        self.take_up(source_of)
+        if self.racing and self.race.stopped:
+            self._trainer.control.should_training_stop = True
+
     def note_settled_best(self, run_dir: str) -> bool:
         """Say whether this step's checkpoint must be written because a race without reloading found it best."""
         return self.race.note_settled_best(run_dir)

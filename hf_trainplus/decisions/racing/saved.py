@@ -63,7 +63,7 @@ def restore_state(
         if saved[name] != value:
             raise ValueError(
                 f"the saved race has {name}={saved[name]!r} and this one {value!r}; a race goes on only over the same "
-                "evaluation set and metric: restore them, or start anew without the saved state."
+                "evaluation set, metric and seed."
             )
     plain: dict[str, Any] = {
         name: list(saved[name]) if isinstance(saved[name], list) else saved[name] for name in _PLAIN

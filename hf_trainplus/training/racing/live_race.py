@@ -22,7 +22,7 @@ from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.readings import environment_of, label_codes, put_level
-from hf_trainplus.training.racing.refusals import BATCH_MATES, Watched, why_not
+from hf_trainplus.training.racing.refusals import BATCH_MATES, OtherRaceError, Watched, why_not
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.request import Request
@@ -39,6 +39,10 @@ BEST_FOLDER = "best-checkpoint"
 JACKKNIFE = (
     "eval_mode='race' compares {!r} by leaving out groups of rows, since it ranks all rows together: no comparison is "
     "settled before 30 % of the rows"
+)
+OTHER_RACE = (
+    "{} holds a race that this run cannot go on with: {} Resume with the evaluation set, metric_for_best_model and "
+    "seed that it was saved with."
 )
 GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
 
@@ -63,6 +67,8 @@ class LiveRace:
         self._resume_from: str | None = None
         self._last: Observed | None = None
         self._patience = patience.TakenPatience()
+        self.stopped = False
+        """Whether patience has run out at the last evaluation."""
 
     @property
     def _args(self) -> PlusTrainingArguments:
@@ -72,6 +78,7 @@ class LiveRace:
     def begin(self, resume_from: str | None) -> None:
         """Forget an earlier run; the race of the checkpoint is taken up at the first evaluation."""
         self.session, self._refused, self._request, self._last = None, False, None, None
+        self.stopped = False
         self._resume_from = resume_from
         patience.give_back(self._trainer, self._patience)
         self._patience = patience.TakenPatience()
@@ -95,7 +102,8 @@ class LiveRace:
         taken = self._patience
         observed = session.observe(self._trainer.state.global_step, taken.place(), levels, taken.sides())
         self._last = observed
-        if taken.stops(observed.verdict):
+        self.stopped = taken.stops(observed.verdict)
+        if self.stopped:
             self._trainer.control.should_training_stop = True
         result = self._logged(observed, request, prefix)
         metrics = cast("dict[str, Any]", result.metrics)
@@ -190,7 +198,11 @@ class LiveRace:
         self.tidy(run_dir)
 
     def _state(self, steps: list[int]) -> dict[str, Any]:
-        return {"race": cast("RaceSession", self.session).race.state_dict(), "candidates": np.asarray(steps)}
+        return {
+            "race": cast("RaceSession", self.session).race.state_dict(),
+            "candidates": np.asarray(steps),
+            "stopped_by": self._patience.numbers if self.stopped else None,
+        }
 
     def _take_up(self) -> None:
         """Go on with the race of the checkpoint that the run was resumed from."""
@@ -198,7 +210,13 @@ class LiveRace:
         if self._resume_from is None or not holds_race(self._resume_from):
             return
         state = read_state(os.path.join(self._resume_from, RACE_FILE))
-        session.race.load_state_dict(state["race"])
+        try:
+            session.race.load_state_dict(state["race"])
+        except ValueError as error:
+            self.session = None
+            raise OtherRaceError(OTHER_RACE.format(self._resume_from, error)) from error
+        stopped_by = state.get("stopped_by")
+        self.stopped = stopped_by is not None and stopped_by == self._patience.numbers  # with more it goes on
         session.log.rewind(self._resumed_step())
         if self._weights is not None:
             self._weights.restore([int(step) for step in state["candidates"]])

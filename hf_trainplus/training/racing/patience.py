@@ -35,6 +35,11 @@ class TakenPatience:
     owner: Any = None
     removed: EarlyStoppingCallback | None = None
 
+    @property
+    def numbers(self) -> list[float] | None:
+        """Return patience and threshold; None when nothing stops the run."""
+        return None if self.patience is None else [self.patience, self.threshold]
+
     def place(self) -> float | None:
         """Return where the run stands, alike on all ranks."""
         return None if self.scale is None else Ranks.current().from_first(self.scale())

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 BATCH_MATES = "a row's loss may depend on the rows beside it"
 
 
+class OtherRaceError(ValueError):
+    """A checkpoint's race is over other rows, another metric or another seed than the run's."""
+
+
 @dataclass(frozen=True)
 class Watched:
     """The metric that decides.
