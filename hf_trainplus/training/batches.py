@@ -68,6 +68,7 @@ class BatchSource:
         rows_are_independent: bool,
         even_rows: bool = False,
         ids: npt.NDArray[np.int64] | None = None,
+        stream_rows: int | None = None,
         probe: Callable[[Any], object] | None = None,
         progress: EvaluationProgress | None = None,
     ) -> Iterator[LoadedBatch]:
@@ -79,11 +80,12 @@ class BatchSource:
             rows_are_independent: False keeps the trainer's own batches and order.
             even_rows: all ranks run equally many rows at a time, for a loss that may gather them.
             ids: positions of the rows to run; None for all.
+            stream_rows: most rows to read of a stream; None for all.
             probe: runs the model on a collated batch, to measure how large a batch should be; None where ranks would
                 have to run it together.
             progress: told of this rank's share where that is known.
         """
-        kept = self._keep(source, ranks)
+        kept = self._keep(source, ranks, stream_rows)
         size = self.limit.lowered(self._trainer.args.eval_batch_size)
         if ids is None and not isinstance(kept.loader, StreamLoader):
             ids = np.arange(len(kept.dataset))
@@ -179,17 +181,17 @@ class BatchSource:
             return _Probed(1, 0)
         return _Probed(chosen.tokens_per_batch, len(ids) if chosen.reason == "largest" else None)
 
-    def _keep(self, source: EvaluationSource, ranks: Ranks) -> _Read:
+    def _keep(self, source: EvaluationSource, ranks: Ranks, stream_rows: int | None) -> _Read:
         settings = loader_settings(self._trainer)
-        made_for = (ranks.index, ranks.size, stream_limit(self._trainer))
-        return self._kept.get(source, settings, lambda: self._make(source, ranks), *made_for)
+        made_for = (ranks.index, ranks.size, stream_rows)
+        return self._kept.get(source, settings, lambda: self._make(source, ranks, stream_rows), *made_for)
 
-    def _make(self, source: EvaluationSource, ranks: Ranks) -> _Read:
+    def _make(self, source: EvaluationSource, ranks: Ranks, stream_rows: int | None) -> _Read:
         dataset, collator = upstream.dataset_and_collator(self._trainer, source.dataset, source.description)
         if not isinstance(dataset, torch.utils.data.IterableDataset):
             planned = PlannedLoader(dataset, collator, loader_settings(self._trainer))
             return _Read(source.dataset, planned, row_lengths(source.dataset))
-        stream = stream_loader(self._trainer, dataset, collator, ranks, stream_limit(self._trainer))
+        stream = stream_loader(self._trainer, dataset, collator, ranks, stream_rows)
         return _Read(source.dataset, stream, None)
 
     def fetch(self, source: EvaluationSource) -> Callable[[npt.NDArray[np.int64]], Any] | None:
@@ -233,9 +235,3 @@ def stream_loader(trainer: Trainer, stream: Any, collate: Any, ranks: Ranks, lim
         scatter=ranks.scatter if dispatched else None,
         most=lambda value: max(ranks.gather(value)),
     )
-
-
-def stream_limit(trainer: Trainer) -> int | None:
-    """Return the number of rows to read of a stream; a fraction of an unknown length is none."""
-    size = getattr(trainer.args, "eval_subset_size", None)
-    return size if isinstance(size, int) else None

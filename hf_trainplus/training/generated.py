@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +33,7 @@ from hf_trainplus.training.generation_rows import GenerationRows, chosen_of, dra
 from hf_trainplus.training.generation_settings import generation_settings
 from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.source import EvaluationSource
+from hf_trainplus.training.stream_limits import stream_limit
 
 if TYPE_CHECKING:
     from hf_trainplus.training.request import Request
@@ -102,6 +103,7 @@ class EvaluationGeneration:
         inner = self._runner.trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
         settings = self._settings(inner)
         rows = self._chosen(request)
+        request = replace(request, stream_rows=rows.stream_rows)
         with _whole_weights(model):
             output = self._loop(request, rows, inner, settings)
         return GeneratedMetrics(self._runner, settings.pad_id).added_to(
@@ -135,15 +137,17 @@ class EvaluationGeneration:
         return settings
 
     def _chosen(self, request: Request) -> _Rows:
+        limit = stream_limit(self._runner.trainer, request)
         if request.predicting:
-            return _Rows(request.ids, request.subset)
+            return _Rows(request.ids, request.subset, limit)
         args, dataset = self._runner.trainer.args, getattr(request.loader, "dataset", None)
         size = getattr(args, "generation_eval_size", None)
         drawn = drawn_rows(dataset, size, int(args.seed))
         if drawn is not None:
             return _Rows(drawn.indices, drawn)
-        is_stream = not hasattr(dataset, "__len__")
-        return _Rows(request.ids, request.subset, int(size) if is_stream and size is not None else None)
+        if not hasattr(dataset, "__len__") and size is not None:
+            limit = min(int(size), limit or int(size))
+        return _Rows(request.ids, request.subset, limit)
 
     def _loop(self, request: Request, rows: _Rows, model: Any, settings: GenerationSettings) -> GenerationOutput:
         trainer, ranks = self._runner.trainer, Ranks.current()

@@ -20,7 +20,7 @@ from hf_trainplus.evaluation.prompt_rows import PromptCollator, PromptRows
 from hf_trainplus.evaluation.prompts import PROMPT_COLUMN
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.windows import LoadedBatch, WindowSizes
-from hf_trainplus.training.batches import loader_settings, stream_limit, stream_loader
+from hf_trainplus.training.batches import loader_settings, stream_loader
 from hf_trainplus.training.kept_loaders import KeptLoaders
 from hf_trainplus.training.source import EvaluationSource
 
@@ -106,7 +106,7 @@ class GenerationRows:
         self._kept.close()
 
     def _loader(self, source: EvaluationSource, ranks: Ranks, stream_rows: int | None) -> PlannedLoader | StreamLoader:
-        made_for = (ranks.index, ranks.size, stream_rows, stream_limit(self._trainer))
+        made_for = (ranks.index, ranks.size, stream_rows)
         make = partial(self._make, source, ranks, stream_rows)
         return self._kept.get(source, loader_settings(self._trainer), make, *made_for)
 
@@ -115,8 +115,7 @@ class GenerationRows:
         if not self._is_encoder_decoder:
             collate = PromptCollator(collate)
         if isinstance(dataset, IterableDataset):
-            limits = [limit for limit in (stream_rows, stream_limit(self._trainer)) if limit is not None]
-            return stream_loader(self._trainer, dataset, collate, ranks, min(limits, default=None))
+            return stream_loader(self._trainer, dataset, collate, ranks, stream_rows)
         if not self._is_encoder_decoder:
             dataset = PromptRows(_with_prompts(dataset, source.dataset))
         return PlannedLoader(dataset, collate, loader_settings(self._trainer))

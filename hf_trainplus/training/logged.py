@@ -23,7 +23,7 @@ def logged_metrics(
     returned: Mapping[str, Any],
     prefix: str,
     *,
-    total: int,
+    total: int | None,
     confidence: float,
     smooth: Mapping[str, Callable[[Float64Array], Any]] | None = None,
     subset: Subset | None = None,
@@ -36,7 +36,7 @@ def logged_metrics(
         output: what the loop found.
         returned: what the metric function returned.
         prefix: put before every key, e.g. ``eval`` or ``eval_a``.
-        total: rows in the dataset.
+        total: rows in the dataset; None for the beginning of a stream, whose values are then not exact.
         confidence: level of the intervals.
         smooth: metric -> its value as a function of totals of the rows' statistics.
         subset: how the rows were drawn; None when they are the whole set.
@@ -51,7 +51,7 @@ def logged_metrics(
     ``P_X_exact``         1.0 when all rows were used
     ``P_C_V_X``           X on the rows whose column C is V, with its interval (``eval_group_columns``)
     ``P_examples``        rows evaluated
-    ``P_examples_total``  rows in the dataset
+    ``P_examples_total``  rows in the dataset; not for the beginning of a stream
     ``P_targets``         targets (tokens, labels) evaluated
     ``P_nonfinite``       rows with a NaN or infinite loss, and such metrics; only when above 0
     ``P_seconds``         wall-clock seconds of the loop
@@ -77,7 +77,10 @@ def logged_metrics(
         for value, found in estimate_slices(results, name, column, **options).items():
             _add(metrics, safe_key(f"{prefix}_{column}_{value}_{name}"), found)
     metrics[f"{prefix}_examples"] = len(results)
-    metrics[f"{prefix}_examples_total"] = total
+    if total is not None:
+        metrics[f"{prefix}_examples_total"] = total
+    else:  # however many rows were read, a beginning is not the whole
+        metrics |= {key: 0.0 for key in metrics if key.endswith("_exact")}
     metrics[f"{prefix}_targets"] = int(round(float(results.target_count.sum())))
     nonfinite = results.nonfinite_count + safe.nonfinite
     if nonfinite:

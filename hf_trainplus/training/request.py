@@ -23,6 +23,7 @@ class Request:
         ids: positions of the rows to run; None for all.
         subset: how those rows stand for the whole set; None when they are all rows.
         scheduled: a training run asks, not a person.
+        stream_rows: most rows to read of a stream; None for all.
     """
 
     loader: Any
@@ -32,6 +33,7 @@ class Request:
     ids: npt.NDArray[np.int64] | None = None
     subset: Subset | None = None
     scheduled: bool = False
+    stream_rows: int | None = None
 
     def row_count(self) -> int | None:
         """Return how many rows are asked for, None where nobody knows."""

@@ -17,6 +17,7 @@ from hf_trainplus.evaluation.spooled_array import little_resident
 from hf_trainplus.training.leaving import interruptible
 from hf_trainplus.training.logged import logged_metrics
 from hf_trainplus.training.row_groups import with_groups
+from hf_trainplus.training.stream_limits import is_beginning, stream_limit
 
 if TYPE_CHECKING:
     from hf_trainplus.training.request import Request
@@ -53,6 +54,7 @@ def logged_values(
         prefix: put before every key.
     """
     args, dataset = runner.trainer.args, getattr(request.loader, "dataset", None)
+    total = len(cast("Sized", dataset)) if hasattr(dataset, "__len__") else len(output.results)
     slices, cluster = getattr(args, "eval_group_columns", None) or [], getattr(args, "eval_cluster_column", None)
     columns = list(dict.fromkeys([*slices, *([cluster] if cluster else [])]))
     output = replace(output, results=with_groups(output.results, dataset, columns))
@@ -60,7 +62,7 @@ def logged_values(
         output,
         returned,
         prefix,
-        total=len(cast("Sized", dataset)) if hasattr(dataset, "__len__") else len(output.results),
+        total=None if is_beginning(request, output.results, stream_limit(runner.trainer, request)) else total,
         confidence=getattr(args, "eval_confidence", 0.95),
         smooth={
             metric.primary: metric.primary_from_totals

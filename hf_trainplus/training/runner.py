@@ -39,6 +39,7 @@ from hf_trainplus.training.progress import EvaluationProgress
 from hf_trainplus.training.request import Request
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.source import EvaluationSource
+from hf_trainplus.training.stream_limits import stream_limit
 from hf_trainplus.training.without_logits import LossWithoutLogits, loss_without_logits
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class EvaluationRunner:
             rows_are_independent=loop.regrouped,
             even_rows=ranks.size > 1 and own_loss,
             ids=request.ids,
+            stream_rows=stream_limit(self.trainer, request),
             probe=None if together else partial(self._probe, loop),
             progress=self.progress,
         )

@@ -24,6 +24,7 @@ from hf_trainplus.training.request import Request
 from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner
 from hf_trainplus.training.source import EvaluationSource
+from hf_trainplus.training.stream_limits import stream_limit
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -35,6 +36,11 @@ _GAINS = "gains"  # in the file of the subsets, whose other names begin with eva
 NONE_WATCHED = (
     "eval_mode='race' evaluates every row here: metric_for_best_model names none of the evaluation sets, so no metric "
     "decides; name one, e.g. metric_for_best_model='NAME_loss'"
+)
+
+WHOLE_STREAM = (
+    "the best checkpoint is evaluated on the whole stream; a stream that has no end, which cannot always be seen, needs "
+    "one: eval_dataset.take(1000)"
 )
 
 
@@ -103,7 +109,7 @@ class ScheduledEvaluations:
         subset = self._subset(source, prefix, watched)
         if watched:
             self._last = (request, prefix)
-        request = replace(request, scheduled=True)
+        request = replace(request, scheduled=True, stream_rows=self._stream_rows(watched))
         if subset is not None:
             result = self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
             if watched and self._trainer.state.global_step > 0:
@@ -132,14 +138,25 @@ class ScheduledEvaluations:
 
         Sets beside a raced one are evaluated on a subset when a size was given.
         """
-        asked = self.mode == "subset" or (self.mode == "race" and not watched)
-        if not asked or self._args.eval_subset_size is None or not hasattr(source.dataset, "__len__"):
+        if (
+            not self._wants_subset(watched)
+            or self._args.eval_subset_size is None
+            or not hasattr(source.dataset, "__len__")
+        ):
             return None
         if prefix not in self._subsets:
             if self._draws_by_difficulty(watched) and prefix not in self._references:
                 return None  # the first evaluation covers all rows and says which are difficult
             self._subsets[prefix] = self._draw(source.dataset, self._references.pop(prefix, None))
         return self._subsets[prefix]
+
+    def _stream_rows(self, watched: bool) -> int | None:
+        """Return how many rows of a stream stand for it; a fraction of an unknown length is no number."""
+        size = getattr(self._args, "eval_subset_size", None)
+        return size if self._wants_subset(watched) and isinstance(size, int) else None
+
+    def _wants_subset(self, watched: bool) -> bool:
+        return self.mode == "subset" or (self.mode == "race" and not watched)
 
     def _log_gain(self, result: EvalLoopOutput, subset: Subset) -> None:
         metrics, last = cast("dict[str, Any]", result.metrics), self._runner.last
@@ -157,7 +174,7 @@ class ScheduledEvaluations:
     def _draws_by_difficulty(self, watched: bool) -> bool:
         if self._own_strategy() is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
             return False
-        return self.mode == "subset" or (self.mode == "race" and not watched)
+        return self._wants_subset(watched)
 
     def _draw(self, dataset: Any, reference: ExampleResults | None) -> Subset:
         args = self._args
@@ -264,6 +281,8 @@ class ScheduledEvaluations:
         request, prefix = self._last
         if not self._can_load_the_best():
             return None
+        if not hasattr(request.loader.dataset, "__len__") and stream_limit(self._trainer, request) is None:
+            self._runner.say_once(WHOLE_STREAM)
         metrics = self._evaluate_the_best(request, prefix)
         metrics[f"{prefix}_best_step"] = self._trainer.state.best_global_step
         return metrics
