@@ -39,8 +39,8 @@ NONE_WATCHED = (
 )
 
 WHOLE_STREAM = (
-    "the best checkpoint is evaluated on the whole stream; a stream that has no end, which cannot always be seen, needs "
-    "one: eval_dataset.take(1000)"
+    "the best checkpoint is evaluated on the whole stream; a stream that has no end, which cannot always be seen, "
+    "needs one: eval_dataset.take(1000)"
 )
 
 
