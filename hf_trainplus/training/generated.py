@@ -27,8 +27,9 @@ from hf_trainplus.evaluation.precision import evaluation_autocast
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.evaluation.rows import RowCollector
 from hf_trainplus.evaluation.windows import LoadedBatch
+from hf_trainplus.results import ExampleResults
 from hf_trainplus.training.foreign_batches import foreign_batches
-from hf_trainplus.training.generated_metrics import GeneratedMetrics
+from hf_trainplus.training.generated_metrics import GeneratedMetrics, table_of
 from hf_trainplus.training.generation_rows import GenerationRows, chosen_of, drawn_rows
 from hf_trainplus.training.generation_settings import generation_settings
 from hf_trainplus.training.progress import EvaluationProgress
@@ -38,6 +39,9 @@ from hf_trainplus.training.stream_limits import stream_limit
 if TYPE_CHECKING:
     from hf_trainplus.training.request import Request
     from hf_trainplus.training.runner import EvaluationRunner
+
+TEACHER_FORCED = ("loss", "perplexity")
+"""Metrics that stay those of the right answers when everything else is of generated ids."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +102,42 @@ class EvaluationGeneration:
         if request.scheduled and not self._is_due(prefix):
             self.left_out = True
             return found
+        rows = self._chosen(request)
+        request = replace(request, stream_rows=rows.stream_rows)
+        output, pad_id = self._generated(request, rows)
+        return GeneratedMetrics(self._runner, pad_id).added_to(
+            found, output, request, prefix, subset=rows.subset, losses=losses
+        )
+
+    def races(self, name: str) -> bool:
+        """Say whether a metric is computed on generated ids."""
+        return self.applies and name not in TEACHER_FORCED
+
+    def why_not_raced(self) -> str | None:
+        """Return why the generated metrics of a run cannot be raced; None when they can."""
+        for name in ("generation_eval_steps", "generation_eval_size"):
+            value = getattr(self._runner.trainer.args, name, None)
+            if value is not None:
+                return f"{name}={value} leaves evaluations or rows without the watched metric; leave it out for a race"
+        return None
+
+    def scores_of(self, request: Request) -> ExampleResults:
+        """Generate for a request's rows, and return what each row scored; nothing is logged.
+
+        Args:
+            request: its ``ids`` are generated for.
+        """
+        output, _ = self._generated(request, _Rows(request.ids, request.subset))
+        return table_of(output)
+
+    def _generated(self, request: Request, rows: _Rows) -> tuple[GenerationOutput, int]:
+        """Generate for rows; return what was found, and the padding id."""
         model = upstream.prepare_model_for_evaluation(self._runner.trainer)
         model.eval()
         inner = self._runner.trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
         settings = self._settings(inner)
-        rows = self._chosen(request)
-        request = replace(request, stream_rows=rows.stream_rows)
         with _whole_weights(model):
-            output = self._loop(request, rows, inner, settings)
-        return GeneratedMetrics(self._runner, settings.pad_id).added_to(
-            found, output, request, prefix, subset=rows.subset, losses=losses
-        )
+            return self._loop(request, rows, inner, settings), settings.pad_id
 
     def _is_due(self, prefix: str) -> bool:
         """Say whether another ``generation_eval_steps`` steps are over since this set was last generated for.

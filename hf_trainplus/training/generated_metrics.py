@@ -113,7 +113,7 @@ class GeneratedMetrics:
     def _values(
         self, output: GenerationOutput, returned: dict[str, Any], request: Request, prefix: str, subset: Subset | None
     ) -> dict[str, Any]:
-        table = LoopOutput(_table(output), None, None, None, False, False, 0, output.seconds)
+        table = LoopOutput(table_of(output), None, None, None, False, False, 0, output.seconds)
         values = logged_values(self._runner, table, returned, replace(request, subset=subset), prefix)
         return {key: value for key, value in values.items() if key not in {f"{prefix}_{name}" for name in _OF_ROWS}}
 
@@ -125,7 +125,7 @@ class GeneratedMetrics:
         return marks | {f"{key}_generated": 0.0 for key in forced if key in of_loss}
 
 
-def _table(output: GenerationOutput) -> ExampleResults:
+def table_of(output: GenerationOutput) -> ExampleResults:
     """Return the scores of the rows as a table; a generated row has no loss of its own."""
     nothing, columns = np.zeros(len(output.index)), output.columns
     if columns is None or len(columns.index) != len(output.index):

@@ -103,9 +103,10 @@ class ScheduledEvaluations:
         # upstream's best is never that of eval_on_start, so its evaluation is no part of the race
         races = self.mode == "race" and watched and self._trainer.state.global_step > 0
         if races and self.race.applies(request, prefix):
-            return self._runner.generation.added_to(
-                self.race.observe(request, prefix), replace(request, scheduled=True), prefix
-            )
+            observed = self.race.observe(request, prefix)
+            if self.race.generates:  # it has generated for the rows that it needed
+                return observed
+            return self._runner.generation.added_to(observed, replace(request, scheduled=True), prefix)
         subset = self._subset(source, prefix, watched)
         if watched:
             self._last = (request, prefix)

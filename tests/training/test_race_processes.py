@@ -30,10 +30,11 @@ def test_killed_at_any_point_it_takes_the_same_decisions(tmp_path):
 
 
 @pytest.mark.distributed
-def test_two_ranks_take_one_decision(tmp_path):
-    found = found_on_both("race_two_ranks.py", tmp_path)
+@pytest.mark.parametrize(("kind", "evaluations"), [("loss", 6), ("generated", 5)])
+def test_two_ranks_take_one_decision(kind, evaluations, tmp_path):
+    found = found_on_both("race_two_ranks.py", tmp_path, kind)
     assert found["race"] == [found["full"][0], pytest.approx(found["full"][1], abs=1e-6)]
-    assert found["pairs"] <= 6 * 240
+    assert found["pairs"] <= evaluations * 240
 
 
 @pytest.mark.distributed

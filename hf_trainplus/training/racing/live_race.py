@@ -21,6 +21,7 @@ from hf_trainplus.training.racing import patience, plateau, weights
 from hf_trainplus.training.racing.audit import DecisionLog
 from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
+from hf_trainplus.training.racing.generated import generation_keys, scored
 from hf_trainplus.training.racing.readings import environment_of, label_codes, put_level
 from hf_trainplus.training.racing.refusals import BATCH_MATES, OtherRaceError, Watched, why_not
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
@@ -73,6 +74,11 @@ class LiveRace:
     @property
     def _args(self) -> PlusTrainingArguments:
         return cast("PlusTrainingArguments", self._trainer.args)
+
+    @property
+    def generates(self) -> bool:
+        """Whether the watched metric is one of generated ids, which the race generates row by row."""
+        return self._runner.generation.races(self._watched_name())
 
     # ---- a run begins, goes on, ends ----
     def begin(self, resume_from: str | None) -> None:
@@ -247,7 +253,7 @@ class LiveRace:
             fingerprint=getattr(dataset, "_fingerprint", None),
             environment=environment_of(args),
         )
-        cache = CachedRows(self._runner.cached, request)
+        cache = None if self.generates else CachedRows(self._runner.cached, request)
         driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights, cache=cache)
         if probe is not None:
             driver.learn(self._trainer.state.global_step, probe)
@@ -298,7 +304,10 @@ class LiveRace:
 
     # ---- evaluating and logging ----
     def _evaluate_rows(self, request: Request, rows: Int64Array) -> ExampleResults:
-        results = self._runner.loop(replace(request, ids=np.sort(rows))).results
+        request = replace(request, ids=np.sort(rows))
+        results = self._runner.loop(request).results
+        if self.generates:
+            results = scored(results, self._runner.generation.scores_of(request))
         if self.session is not None and not self._runner.rows_are_independent():
             self.session.race.race_no_more(BATCH_MATES)
         return results
@@ -309,6 +318,8 @@ class LiveRace:
         metrics = cast("dict[str, Any]", result.metrics)
         put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
         metrics |= _race_keys(observed, prefix)
+        if self.generates:
+            metrics |= generation_keys(observed.results, prefix)
         return result
 
 

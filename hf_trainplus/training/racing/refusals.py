@@ -55,8 +55,8 @@ def why_not(
         return "the best of the checkpoint that it resumes was found without a race"
     if not runner.rows_are_independent():
         return BATCH_MATES
-    if runner.generation.applies and watched.name not in ("loss", "perplexity"):
-        return "the watched metric is one of generated texts, and a race generates none"
+    if runner.generation.races(watched.name) and (reason := runner.generation.why_not_raced()) is not None:
+        return reason
     return patience.why_not(trainer, watched.key) or plateau.why_not(
         trainer, watched.name, greater_is_better=watched.greater_is_better
     )
