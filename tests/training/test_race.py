@@ -153,6 +153,17 @@ def test_a_metric_function_is_not_raced(tmp_path, caplog):
     assert any("comes from a function" in record.message for record in caplog.records)
 
 
+def test_a_function_beside_a_raced_loss_is_called_for_the_best_at_the_end(tmp_path, caplog):
+    trainer = make(tmp_path, "race", max_steps=4)
+    rows = []
+    trainer.compute_metrics = lambda prediction: rows.append(len(prediction.label_ids)) or {"own": 0.5}
+    trainer.train()
+    assert rows == [400]
+    assert sum("is called once, for the best checkpoint at the end" in one.message for one in caplog.records) == 1
+    assert "compute_metrics is not called" not in caplog.text
+    assert [entry["eval_own"] for entry in trainer.state.log_history if "eval_own" in entry] == [0.5]
+
+
 def test_near_ties_are_told_of_once(tmp_path, caplog):
     finished(make(tmp_path, "race", metric="accuracy", learning_rate=0.0, max_steps=9))  # every comparison is a tie
     assert sum("nearly tie" in record.message for record in caplog.records) == 1

@@ -45,6 +45,10 @@ OTHER_RACE = (
     "{} holds a race that this run cannot go on with: {} Resume with the evaluation set, metric_for_best_model and "
     "seed that it was saved with."
 )
+FUNCTION_AT_END = (
+    "in a race a compute_metrics that is a function of all predictions is called once, for the best checkpoint at the "
+    "end; give load_metric(...) to log a metric at every evaluation"
+)
 GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
 
 
@@ -242,6 +246,8 @@ class LiveRace:
         metric = race_metric(self._watched_name(), objects, greater_is_better=self._greater, rows=len(dataset))
         if isinstance(metric, NotRaced):
             return metric.reason
+        if self._runner.metrics_of(self._trainer.model).collected and not request.loss_only:
+            self._runner.say_once(FUNCTION_AT_END)
         if isinstance(metric, OpaqueMetric):
             self._runner.say_once(JACKKNIFE.format(metric.name))
         self._weights = self._candidate_weights()
@@ -314,7 +320,9 @@ class LiveRace:
 
     def _logged(self, observed: Observed, request: Request, prefix: str) -> EvalLoopOutput:
         output = LoopOutput(observed.results, None, None, None, True, True, 0, observed.seconds)
-        result = result_of(self._runner, output, replace(request, subset=observed.subset), prefix)
+        # no function of all rows' predictions is called on the rows of a race
+        request = replace(request, subset=observed.subset, loss_only=True)
+        result = result_of(self._runner, output, request, prefix)
         metrics = cast("dict[str, Any]", result.metrics)
         put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
         metrics |= _race_keys(observed, prefix)
