@@ -14,7 +14,6 @@ from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.race import OpaqueMetric, Race, RaceConfig, read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
-from hf_trainplus.training import best
 from hf_trainplus.training.construction import RACE_FILE, holds_race
 from hf_trainplus.training.gains import log_gain, raced_gain
 from hf_trainplus.training.racing import patience, plateau, weights
@@ -23,7 +22,16 @@ from hf_trainplus.training.racing.cached_rows import CachedRows
 from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.generated import generation_keys, scored
 from hf_trainplus.training.racing.readings import environment_of, label_codes, put_level
-from hf_trainplus.training.racing.refusals import BATCH_MATES, OtherRaceError, Watched, why_not
+from hf_trainplus.training.racing.refusals import (
+    BATCH_MATES,
+    FUNCTION_AT_END,
+    GONE,
+    JACKKNIFE,
+    OTHER_RACE,
+    OtherRaceError,
+    Watched,
+    why_not,
+)
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
 from hf_trainplus.training.racing.watched import NotRaced, race_metric
 from hf_trainplus.training.request import Request
@@ -37,19 +45,6 @@ if TYPE_CHECKING:
     from hf_trainplus.training_args import PlusTrainingArguments
 
 BEST_FOLDER = "best-checkpoint"
-JACKKNIFE = (
-    "eval_mode='race' compares {!r} by leaving out groups of rows, since it ranks all rows together: no comparison is "
-    "settled before 30 % of the rows"
-)
-OTHER_RACE = (
-    "{} holds a race that this run cannot go on with: {} Resume with the evaluation set, metric_for_best_model and "
-    "seed that it was saved with."
-)
-FUNCTION_AT_END = (
-    "in a race a compute_metrics that is a function of all predictions is called once, for the best checkpoint at the "
-    "end; give load_metric(...) to log a metric at every evaluation"
-)
-GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
 
 
 class LiveRace:
@@ -80,9 +75,13 @@ class LiveRace:
         return cast("PlusTrainingArguments", self._trainer.args)
 
     @property
+    def _watched(self) -> Watched:
+        return Watched.by(self._trainer)
+
+    @property
     def generates(self) -> bool:
         """Whether the watched metric is one of generated ids, which the race generates row by row."""
-        return self._runner.generation.races(self._watched_name())
+        return self._runner.generation.races(self._watched.name)
 
     # ---- a run begins, goes on, ends ----
     def begin(self, resume_from: str | None) -> None:
@@ -117,9 +116,9 @@ class LiveRace:
             self._trainer.control.should_training_stop = True
         result = self._logged(observed, request, prefix)
         metrics = cast("dict[str, Any]", result.metrics)
-        log_gain(metrics, self._watched_key(), raced_gain(observed.verdict, self._args.eval_confidence))
+        log_gain(metrics, self._watched.key, raced_gain(observed.verdict, self._args.eval_confidence))
         if levels:
-            metrics[self._watched_key()] = plateau.value(observed.verdict)
+            metrics[self._watched.key] = plateau.value(observed.verdict)
         return result
 
     def note_settled_best(self, run_dir: str) -> bool:
@@ -159,7 +158,7 @@ class LiveRace:
 
     def _set_best(self, step: int, value: float | None, folder: str | None) -> None:
         state = self._trainer.state
-        if value is not None and self._watched_name() == "perplexity":
+        if value is not None and self._watched.name == "perplexity":
             value = math.exp(value)  # the loss is raced, of which it is a function
         state.best_metric, state.best_global_step, state.best_model_checkpoint = value, step, folder
 
@@ -238,12 +237,12 @@ class LiveRace:
     def _make(self, request: Request) -> RaceSession | str:
         args, dataset = self._args, request.loader.dataset
         probe = self._probe(request)
-        watched = Watched(self._watched_key(), self._watched_name(), self._greater)
+        watched = self._watched
         reason = why_not(self._trainer, self._runner, dataset, watched, self._resume_from)
         if reason is not None:
             return reason
         objects = self._runner.own_metrics()
-        metric = race_metric(self._watched_name(), objects, greater_is_better=self._greater, rows=len(dataset))
+        metric = race_metric(watched.name, objects, greater_is_better=watched.greater_is_better, rows=len(dataset))
         if isinstance(metric, NotRaced):
             return metric.reason
         if self._runner.metrics_of(self._trainer.model).collected and not request.loss_only:
@@ -272,17 +271,6 @@ class LiveRace:
         if not hasattr(dataset, "__len__") or self._runner.rows_are_independent():
             return None
         return self._evaluate_rows(request, np.arange(min(args.eval_batch_size * args.world_size, len(dataset))))
-
-    @property
-    def _greater(self) -> bool:
-        args = self._args
-        return bool(args.greater_is_better) if args.metric_for_best_model else False
-
-    def _watched_key(self) -> str:
-        return best.metric_key(str(self._args.metric_for_best_model or "loss"))
-
-    def _watched_name(self) -> str:
-        return best.own_name(self._watched_key(), self._trainer.eval_dataset)
 
     def _config(self) -> RaceConfig:
         args = self._args
@@ -324,7 +312,7 @@ class LiveRace:
         request = replace(request, subset=observed.subset, loss_only=True)
         result = result_of(self._runner, output, request, prefix)
         metrics = cast("dict[str, Any]", result.metrics)
-        put_level(metrics, self._watched_key(), observed, self._args.eval_confidence)
+        put_level(metrics, self._watched.key, observed, self._args.eval_confidence)
         metrics |= _race_keys(observed, prefix)
         if self.generates:
             metrics |= generation_keys(observed.results, prefix)

@@ -1,10 +1,11 @@
-"""Why every row of every checkpoint is evaluated although a race was asked for."""
+"""What a race says: why every row of every checkpoint is evaluated although a race was asked for, and what is odd."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hf_trainplus.training import best
 from hf_trainplus.training.construction import holds_race
 from hf_trainplus.training.racing import patience, plateau
 
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner
 
 BATCH_MATES = "a row's loss may depend on the rows beside it"
+JACKKNIFE = (
+    "eval_mode='race' compares {!r} by leaving out groups of rows, since it ranks all rows together: no comparison is "
+    "settled before 30 % of the rows"
+)
+OTHER_RACE = (
+    "{} holds a race that this run cannot go on with: {} Resume with the evaluation set, metric_for_best_model and "
+    "seed that it was saved with."
+)
+FUNCTION_AT_END = (
+    "in a race a compute_metrics that is a function of all predictions is called once, for the best checkpoint at the "
+    "end; give load_metric(...) to log a metric at every evaluation"
+)
+GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
 
 
 class OtherRaceError(ValueError):
@@ -33,6 +47,14 @@ class Watched:
     key: str
     name: str
     greater_is_better: bool
+
+    @classmethod
+    def by(cls, trainer: Trainer) -> Watched:
+        """Return what a trainer chooses its best checkpoint by; the loss when it names nothing."""
+        args = trainer.args
+        key = best.metric_key(str(args.metric_for_best_model or "loss"))
+        greater = bool(args.greater_is_better) if args.metric_for_best_model else False
+        return cls(key, best.own_name(key, trainer.eval_dataset), greater)
 
 
 def why_not(
