@@ -76,6 +76,22 @@ def test_weighted_estimates_are_unbiased(sizes, size, allocation):
     assert abs(np.mean(found) - values.mean()) < 4 * error + 1e-12
 
 
+@pytest.mark.parametrize(("sizes", "size"), [([300, 60] + [2] * 20, 10), ([150] + [1] * 50, 20)])
+@pytest.mark.parametrize("allocation", ["equal", "neyman"])
+def test_fewer_rows_than_classes_are_unbiased_under_every_allocation(sizes, size, allocation):
+    labels = dataset(sizes)["label"]
+    values = np.where(labels == 0, 0.05, 3.0) + np.random.default_rng(0).random(len(labels))
+    found, drawn = [], np.zeros(len(labels))
+    for seed in range(800):
+        subset = representative_subset({"label": labels}, size, allocation=allocation, seed=seed, reference_loss=values)
+        assert subset.weights.sum() == pytest.approx(len(labels))
+        drawn[subset.indices] += subset.weights
+        found.append(subset.design().mean(values[subset.indices]))
+    assert abs(np.mean(found) - values.mean()) < 4 * np.std(found) / np.sqrt(len(found))
+    stood_for = np.bincount(labels, weights=drawn / len(found))[0]
+    assert stood_for == pytest.approx(sizes[0], rel=0.1)
+
+
 def test_unequal_allocation_without_weights_would_be_biased():
     labels = dataset([900, 100])["label"]
     subset = representative_subset({"label": labels}, 100, allocation="equal")

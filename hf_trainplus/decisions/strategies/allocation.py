@@ -21,7 +21,8 @@ def quotas(
         sizes: (H,) rows in each stratum, >= 0.
         size: rows to draw in all, 0 to ``sizes.sum()``.
         allocation: ``"proportional"`` to the stratum's size; ``"equal"`` for every stratum; ``"neyman"``, proportional
-            to size times deviation, which makes the error of the whole smallest.
+            to size times deviation, which makes the error of the whole smallest. Strata that get less than one row
+            share theirs by size, see ``pooled``.
         deviation: (H,) standard deviation expected in each stratum, for ``"neyman"``.
 
     Returns:
@@ -101,7 +102,8 @@ def pooled(quota: Float64Array, sizes: Int64Array) -> tuple[Int64Array, int]:
 
     A class that is never drawn would leave the estimate biased, and rounding alone can leave hundreds of rare classes
     out. So rare classes form one pool, which gets whole rows: as many as it is worth rounded down, or, when it is worth
-    less than one, together with the smallest class that has room. Each class stays within one row of its quota.
+    less than one, together with the smallest class that has room. Within the pool the share is proportional to size, so
+    that with the proportional allocation each class stays within one row of its quota.
 
     Args:
         quota: (H,) rows wanted.

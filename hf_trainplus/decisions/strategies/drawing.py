@@ -63,9 +63,10 @@ def plan_rows(
     weights = sizes / np.maximum(counts, 1)
     strata = np.arange(len(sizes), dtype=np.int64)
     if pool_rows:
-        counts[pool] = _systematic(quota[pool], pool_rows, generator)
-        weights[pool] = sizes[pool] / quota[pool]
-        weights[pool] *= sizes[pool].sum() / (counts[pool] @ weights[pool])
+        # by size whatever the allocation: unequal weights of classes that are now there, now not, would have to be
+        # scaled to add up, and a scaled estimate is biased
+        counts[pool] = _systematic(sizes[pool], pool_rows, generator)
+        weights[pool] = sizes[pool].sum() / pool_rows
         strata[pool] = len(sizes)
     return RowPlan(counts, weights, strata)
 
@@ -100,12 +101,12 @@ def draw_strata(
     return Subset(rows, plan.weights[drawn], plan.strata[drawn], method)
 
 
-def _systematic(quota: Float64Array, count: int, generator: np.random.Generator) -> Int64Array:
-    """Share ``count`` rows among classes in proportion to their quotas, each rounded up or down by chance.
+def _systematic(sizes: Int64Array, count: int, generator: np.random.Generator) -> Int64Array:
+    """Share ``count`` rows among classes in proportion to their sizes, each rounded up or down by chance.
 
-    The marks stand at even steps through the running sum of the quotas, from a random start.
+    The marks stand at even steps through the running sum of the sizes, from a random start.
     """
-    ends = np.cumsum(quota)
+    ends = np.cumsum(sizes)
     marks = (np.arange(count) + generator.random()) * (float(ends[-1]) / count)
-    hit = np.minimum(np.searchsorted(ends, marks, side="right"), len(quota) - 1)
-    return np.bincount(hit, minlength=len(quota)).astype(np.int64)
+    hit = np.minimum(np.searchsorted(ends, marks, side="right"), len(sizes) - 1)
+    return np.bincount(hit, minlength=len(sizes)).astype(np.int64)
