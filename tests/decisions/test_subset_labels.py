@@ -63,6 +63,16 @@ def test_classes_of_every_kind_keep_their_shares(kind, size):
         assert len(np.unique(CODES[subset.indices[subset.strata == stratum]])) == 1
 
 
+def test_a_tensor_is_read_as_the_array_that_it_holds():
+    generator = np.random.default_rng(0)
+    for values in (generator.normal(size=300), CODES, generator.integers(0, 2, (300, 4)), CODES[:, None]):
+        wanted = representative_subset({"label": values}, 50)
+        found = representative_subset({"label": torch.tensor(values)}, 50)
+        assert (found.method, found.indices.tolist()) == (wanted.method, wanted.indices.tolist())
+    halves = torch.tensor(CODES, dtype=torch.bfloat16, requires_grad=True)
+    assert representative_subset({"label": halves}, 50).method == "stratified by 'label', 3 strata, proportional"
+
+
 def test_bool_labels():
     flags = CODES > 0
     for column in (flags, flags.tolist(), pa.array(flags), pd.Series(flags), list(flags)):

@@ -12,7 +12,7 @@ def as_arrow(column: Any) -> Any | None:
     """Return the column as one Arrow array, NaN as null; None when its entries are of kinds that Arrow cannot mix.
 
     Args:
-        column: Arrow array, numpy array, pandas series, or a sequence of Python, numpy or tensor values.
+        column: Arrow array, numpy array, pandas series, tensor, or a sequence of Python, numpy or tensor values.
 
     Returns:
         A ``pyarrow.Array`` of the same length, or None.
@@ -27,6 +27,8 @@ def as_arrow(column: Any) -> Any | None:
         return column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.Array):
         return column
+    if hasattr(column, "detach"):
+        column = column.tolist()  # a tensor's own conversion: not every kind of it has one in numpy
     if isinstance(column, np.ndarray) and column.ndim > 1:
         return _table_rows(column)
     plain = column
