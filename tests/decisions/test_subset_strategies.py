@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from hf_trainplus import ExampleResults, representative_subset
 from hf_trainplus.decisions.strategies.difficulty import (
@@ -134,6 +135,30 @@ def test_diversity_reads_lengths_of_texts_and_lists():
     ):
         subset = representative_subset(table, 40, strategy="diversity", features=features)
         assert abs(long[subset.indices].sum() - 40 * long.mean()) <= 1
+
+
+def test_diversity_reads_columns_of_vectors():
+    points, member = clustered_points()
+    wanted = representative_subset({"row": member}, 60, strategy="diversity", features=points)
+    for column in (
+        points.tolist(),
+        points,
+        torch.tensor(points),
+        pa.array(points.tolist(), pa.list_(pa.float64(), points.shape[1])),
+        pa.array([np.zeros(points.shape[1]).tolist(), *points.tolist()])[1:],
+    ):
+        subset = representative_subset({"x": column}, 60, strategy="diversity", features="x")
+        assert subset.indices.tolist() == wanted.indices.tolist()
+        assert subset.method == "diversity, 10 clusters of x, proportional"
+    with pytest.raises(ValueError, match="features hold NaN"):
+        representative_subset({"x": [None, *points.tolist()]}, 60, strategy="diversity", features="x")
+
+
+def test_diversity_takes_floats_of_unequal_length_by_length():
+    long = np.random.default_rng(0).random(400) < 0.1
+    sounds = [[0.5] * (200 if flag else 3) for flag in long]
+    subset = representative_subset({"x": sounds}, 40, strategy="diversity", features="x")
+    assert abs(long[subset.indices].sum() - 40 * long.mean()) <= 1
 
 
 def test_diversity_names_what_it_lacks():

@@ -29,8 +29,9 @@ class DiversityStrategy:
     It does not pick the most different rows: a set of outliers stands for nothing, and no interval holds for it.
 
     Args:
-        features: (N,) or (N, d) embeddings or features, or names of columns: numbers are taken as they are, texts and
-            lists by their length. None takes the first of ``length``, ``input_ids``, ``text``, ``sentence``.
+        features: (N,) or (N, d) embeddings or features, or names of columns: numbers and vectors (lists of floats of
+            one length, lists of fixed length) are taken as they are, texts and other lists by their length. None takes
+            the first of ``length``, ``input_ids``, ``text``, ``sentence``.
         clusters: number of clusters, >= 1; fewer are made when a cluster would get under four rows.
         allocation: ``"proportional"``, ``"equal"`` or ``"neyman"``.
         expected_deviation: (N,) standard deviation expected of each row's result, for ``"neyman"``.
@@ -70,7 +71,7 @@ class DiversityStrategy:
         if names is None:
             table, described = np.asarray(self.features, dtype=np.float64), "the given features"
         else:
-            table = np.stack([_numbers(columns.read(name), name) for name in names], axis=1)
+            table = np.concatenate([_numbers(columns.read(name), name) for name in names], axis=1)
             described = ", ".join(names)
         table = table.reshape(len(table), -1)
         if len(table) != len(columns):
@@ -97,7 +98,7 @@ def _feature_names(features: Any, columns: DatasetColumns) -> list[str] | None:
 
 
 def _numbers(column: Any, name: str) -> Float64Array:
-    """One number a row: the value itself, or the length of a text or list; a missing one counts as length 0."""
+    """(N, d) numbers: the value itself, a vector, or the length of a text or list; a missing one has length 0."""
     array = as_arrow(column)
     if array is None:
         raise ValueError(f"column {name!r} mixes kinds, e.g. {as_objects(column[:3])}; give features= as an array.")
@@ -108,8 +109,27 @@ def _numbers(column: Any, name: str) -> Float64Array:
     if kinds.is_string(kind) or kinds.is_large_string(kind):
         lengths = pc.fill_null(pc.utf8_length(array), 0)
     elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        vectors = _vectors(array)
+        if vectors is not None:
+            return vectors
         lengths = pc.fill_null(pc.list_value_length(array), 0)
     else:
-        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)[:, None]
     # lengths spread over orders of magnitude; on a log scale short and long rows both get clusters
-    return np.asarray(np.log1p(np.asarray(lengths, dtype=np.float64)), dtype=np.float64)
+    return np.asarray(np.log1p(np.asarray(lengths, dtype=np.float64)), dtype=np.float64)[:, None]
+
+
+def _vectors(lists: Any) -> Float64Array | None:
+    """(N, d) entries of lists that are vectors, a missing one NaN; None for token ids and the like."""
+    import pyarrow.types as kinds
+
+    values, kind = lists.flatten(), lists.type.value_type
+    present = ~np.asarray(lists.is_null())
+    width = len(values) // max(int(present.sum()), 1)
+    lengths = np.asarray(lists.value_lengths().fill_null(0))
+    numbers = kinds.is_floating(kind) or (kinds.is_fixed_size_list(lists.type) and kinds.is_integer(kind))
+    if not numbers or not width or bool((lengths[present] != width).any()):
+        return None
+    table = np.full((len(lists), width), np.nan)
+    table[present] = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64).reshape(-1, width)
+    return table
