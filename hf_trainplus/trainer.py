@@ -351,7 +351,8 @@ class PlusTrainer(StagedHooks):
             self._resumed_from = None
         elif getattr(self.args, "eval_mode", "race") != "race":
             self._settle_race_of(resume_from_checkpoint, trial)
-        if self._schedules:
+        # also where nothing is evaluated before the next checkpoint, which must hold what this one does
+        if self._schedules or construction.holds_subset(self._resumed_from):
             self._scheduled.begin(self._resumed_from)
         if construction.holds_race(self._resumed_from) and getattr(self.args, "eval_mode", None) == "race":
             with preserve_rng(), preserve_mode(self), self._own_loaders():

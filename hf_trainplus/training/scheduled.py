@@ -60,7 +60,6 @@ class ScheduledEvaluations:
         self._trainer = trainer
         self._runner = runner
         self._subsets: dict[str, Subset] = {}
-        self._references: dict[str, ExampleResults] = {}
         self._last: tuple[Request, str] | None = None
         self._resume_from: str | None = None
         self._gains = self._new_gains()
@@ -117,8 +116,9 @@ class ScheduledEvaluations:
                 self._log_gain(result, subset)
             return result
         result = self._runner.evaluate(request, prefix)
-        if self._draws_by_difficulty(watched) and self._runner.last is not None:
-            self._references[prefix] = self._runner.last.results
+        if self._draws_by_difficulty(watched) and self._runner.last is not None and hasattr(source.dataset, "__len__"):
+            # now and not when it is first needed: the next checkpoint must hold it
+            self._subsets[prefix] = self._draw(source.dataset, self._runner.last.results)
         return result
 
     def _is_watched(self, prefix: str) -> bool:
@@ -146,9 +146,9 @@ class ScheduledEvaluations:
         ):
             return None
         if prefix not in self._subsets:
-            if self._draws_by_difficulty(watched) and prefix not in self._references:
+            if self._draws_by_difficulty(watched):
                 return None  # the first evaluation covers all rows and says which are difficult
-            self._subsets[prefix] = self._draw(source.dataset, self._references.pop(prefix, None))
+            self._subsets[prefix] = self._draw(source.dataset, None)
         return self._subsets[prefix]
 
     def _stream_rows(self, watched: bool) -> int | None:
@@ -174,6 +174,8 @@ class ScheduledEvaluations:
 
     def _draws_by_difficulty(self, watched: bool) -> bool:
         if self._own_strategy() is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
+            return False
+        if self._args.eval_subset_size is None:
             return False
         return self._wants_subset(watched)
 
@@ -206,7 +208,7 @@ class ScheduledEvaluations:
         """Forget an earlier run, and take up what a checkpoint holds."""
         self._last = None
         self._resume_from = resume_from
-        self._subsets, self._references, self._gains = {}, {}, self._new_gains()
+        self._subsets, self._gains = {}, self._new_gains()
         path = os.path.join(resume_from or "", SUBSET_FILE)
         if resume_from is not None and os.path.isfile(path):
             drawn = read_state(path)

@@ -1,14 +1,22 @@
 """A run that raced and is resumed: in another mode, with another metric, or after it had stopped."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_trainplus import PatienceCallback
+from hf_trainplus.decisions.racing.costs import Costs
 from tests.training.test_race import finished, make
 
 SAVES = {"save_strategy": "steps", "save_steps": 3}
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Runs that are timed apart may settle a candidate at another moment; these look at decisions alone."""
+    monkeypatch.setattr(Costs, "_with", lambda costs, name, seconds: costs)
 
 
 def resumed(folder, mode, *, step=6, **options):
@@ -75,3 +83,41 @@ def test_a_race_that_stopped_goes_on_with_more_patience(tmp_path):
     again = make(tmp_path, "race", callbacks=[EarlyStoppingCallback(4)], **options)
     again.train(resume_from_checkpoint=True)
     assert again.state.global_step == 5
+
+
+class Dies(TrainerCallback):
+    """Ends the run in the middle of a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise InterruptedError("killed")
+
+
+def evaluated(trainer):
+    times = ("seconds", "runtime", "per_second")
+    entries = (entry for entry in trainer.state.log_history if "eval_loss" in entry)
+    return [{key: value for key, value in entry.items() if not key.endswith(times)} for entry in entries]
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("mode", ["race", "subset"])
+def test_a_checkpoint_before_the_next_evaluation_holds_what_the_one_before_held(mode, tmp_path):
+    """Killed twice, once between two evaluations, the run evaluates as one that was never left."""
+    options = {"eval_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    options |= {"eval_subset_size": 0.5, "eval_subset_strategy": "difficulty"} if mode == "subset" else {}
+    whole = finished(make(tmp_path / "whole", mode, **options))
+    for resume, dies in ((None, 5), (4, 7), (6, None)):
+        trainer = make(tmp_path / "part", mode, **options, callbacks=[Dies(dies)])
+        if mode == "subset":
+            del trainer.__dict__["_scheduled"]  # as in a new process: made when something is evaluated
+        folder = None if resume is None else str(tmp_path / "part" / f"checkpoint-{resume}")
+        with pytest.raises(InterruptedError, match="killed") if dies else nullcontext():
+            trainer.train(resume_from_checkpoint=folder)
+    *found, last = evaluated(trainer)
+    *expected, last_expected = evaluated(whole)
+    assert found == expected
+    assert last == pytest.approx(last_expected, rel=1e-6)  # all rows of the best, in other batches
+    assert trainer.state.best_global_step == whole.state.best_global_step
