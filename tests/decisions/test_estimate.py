@@ -161,6 +161,31 @@ def test_slices_may_be_named_by_anything():
         estimate_slices(table, "loss", "topic")
 
 
+@pytest.mark.parametrize("kind", [float, object])
+def test_missing_values_are_one_slice(kind):
+    groups = {"score": np.array([np.nan, 2.0, np.nan, 1.0], kind)}
+    table = ExampleResults([0, 1, 2, 3], [1.0, 2.0, 4.0, 3.0], [1, 1, 1, 1], groups=groups)
+    found = estimate_slices(table, "loss", "score")
+    assert {name: (slice_.n, slice_.value) for name, slice_ in found.items()} == {
+        None: (2, 2.5),
+        1.0: (1, 3.0),
+        2.0: (1, 2.0),
+    }
+
+
+def test_empty_names_are_names():
+    table = ExampleResults([0, 1, 2], [1.0, 2.0, 3.0], [1] * 3, groups={"x": np.array(["", "a", None], object)})
+    assert list(estimate_slices(table, "loss", "x")) == [None, "", "a"]
+
+
+@pytest.mark.parametrize("clusters", [["a", None, "a", float("nan")], [1.0, np.nan, 1.0, np.nan], [7, None, 7, None]])
+def test_rows_without_a_cluster_are_clusters_of_their_own(clusters):
+    design = SampleDesign.simple(4, clusters=np.array(clusters, object))
+    first, second, third, fourth = design.clusters
+    assert first == third
+    assert len({first, second, fourth}) == 3
+
+
 def test_a_sample_whose_weights_nearly_add_up_to_its_rows_is_not_exact():
     assert not mean_interval(np.arange(49.0), design=SampleDesign(np.full(49, 1.005), np.zeros(49, int))).exact
 

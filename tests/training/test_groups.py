@@ -33,6 +33,28 @@ def test_slices_add_up_to_the_whole(tmp_path):
     assert metrics["eval_topic_a_loss_ci_low"] < metrics["eval_topic_a_loss"]
 
 
+def test_slices_of_missing_values_and_of_names_that_keys_cannot_hold(tmp_path):
+    trainer = make(tmp_path, eval_group_columns=["score", "topic"])
+    names = ["a b", "a_b", "日本", "中国"]
+    data = [{**row, "topic": names[k % 4], "score": [float("nan"), 1.0][k % 2]} for k, row in enumerate(rows())]
+    metrics = trainer.evaluate(Dataset.from_list(data))
+    halves = [metrics[f"eval_score_{name}_accuracy"] for name in ("None", "1.0")]
+    assert np.mean(halves) == pytest.approx(metrics["eval_accuracy"])
+    ours = [key for key in metrics if key.startswith("eval_topic_") and key.endswith("_accuracy")]
+    assert np.mean([metrics[key] for key in ours]) == pytest.approx(metrics["eval_accuracy"])
+    assert len(ours) == 4
+    assert "eval_topic_a_b_accuracy" in ours
+
+
+def test_a_row_without_a_cluster_belongs_with_no_other(tmp_path):
+    trainer = make(tmp_path, eval_cluster_column="document")
+    missing = [{**row, "document": "d" if k < 4 else None} for k, row in enumerate(rows())]
+    alone = [{**row, "document": "d" if k < 4 else f"e{k}"} for k, row in enumerate(rows())]
+    found, wanted = (trainer.evaluate(Dataset.from_list(data)) for data in (missing, alone))
+    for key in ("eval_loss_ci_low", "eval_loss_ci_high"):
+        assert found[key] == pytest.approx(wanted[key])
+
+
 def test_clusters_widen_intervals(tmp_path):
     plain = make(tmp_path).evaluate()
     clustered = make(tmp_path, eval_cluster_column="document").evaluate()

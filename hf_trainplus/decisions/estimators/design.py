@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from hf_trainplus.decisions.estimators.group_codes import cluster_codes
 from hf_trainplus.results import Float64Array, Int64Array
 
 _ROUNDING = 1e-9
@@ -22,7 +23,8 @@ class SampleDesign:
     Args:
         weights: (n,) rows of the full set that each row stands for, > 0; a stratum's weights add up to its size.
         strata: (n,) stratum of each row, any integers.
-        clusters: (n,) cluster of each row (document, conversation), any values, or None for independent rows.
+        clusters: (n,) cluster of each row (document, conversation), any values, or None for independent rows; a row
+            whose cluster is missing (None, NaN) belongs with no other.
         clusters_total: number of clusters in the full set when whole clusters were drawn, None when rows were drawn.
         endless: True when the set has no known end (a stream); the weights are then relative.
 
@@ -60,7 +62,7 @@ class SampleDesign:
             self._check_clusters()
 
     def _check_clusters(self) -> None:
-        _, codes = np.unique(np.asarray(self.clusters), return_inverse=True)
+        codes = cluster_codes(cast("npt.NDArray[Any]", self.clusters))
         if codes.shape != self.weights.shape:
             raise ValueError(f"clusters {codes.shape} and weights {self.weights.shape}: give one cluster a row.")
         found = int(codes.max()) + 1 if len(codes) else 0
@@ -68,7 +70,7 @@ class SampleDesign:
             raise ValueError(
                 f"{found} clusters found, clusters_total={self.clusters_total}; give the full set's number."
             )
-        object.__setattr__(self, "clusters", codes.astype(np.int64))
+        object.__setattr__(self, "clusters", codes)
 
     @staticmethod
     def simple(n: int, n_total: int | None = None, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:

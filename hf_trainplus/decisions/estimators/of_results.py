@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hf_trainplus.decisions.estimators.design import SampleDesign
+from hf_trainplus.decisions.estimators.group_codes import group_codes
 from hf_trainplus.decisions.estimators.intervals import loss_interval, mean_interval
 from hf_trainplus.decisions.estimators.perplexity import perplexity_of
 from hf_trainplus.decisions.estimators.uncertainty import Estimate
@@ -78,7 +79,8 @@ def estimate_slices(
         clusters: (n,) cluster of each row, or the name of a group column that holds it.
 
     Returns:
-        value of the group column -> estimate of that slice, in the order of the values.
+        value of the group column -> estimate of that slice, in the order of the values; rows whose value is missing
+        (None, NaN) are the slice None.
 
     Raises:
         ValueError: an unknown metric or group column, both n_total and subset, or results that are not the subset's.
@@ -92,13 +94,10 @@ def estimate_slices(
         raise ValueError(f"group is {group!r}; the results' group columns are {sorted(results.groups)}.")
     order = np.argsort(results.index, kind="stable")
     design = design_of_results(results, order, n_total, subset, clusters)
-    names = results.groups[group][order].tolist()
-    places: dict[Any, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
+    codes, names = group_codes(results.groups[group][order])
+    by_code, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))
     found = {}
-    for name in sorted(places, key=lambda value: (type(value).__name__, value)):
-        rows = np.array(places[name], np.int64)
+    for name, rows in zip(names, np.split(by_code, ends[:-1]), strict=True):
         found[name] = _of_rows(results, metric, order[rows], design.take(rows), confidence)
     return found
 
