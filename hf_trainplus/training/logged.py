@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product
 from typing import Any
+from zlib import crc32
 
 from hf_trainplus.decisions.estimate import Estimate, SampleDesign, estimate, estimate_slices, smooth_interval
 from hf_trainplus.decisions.subset import Subset
@@ -49,7 +51,8 @@ def logged_metrics(
     ``P_X``               value of the metric X; ``P_loss`` is the token-exact loss
     ``P_X_ci_low/_high``  interval of X, where one is known
     ``P_X_exact``         1.0 when all rows were used
-    ``P_C_V_X``           X on the rows whose column C is V, with its interval (``eval_group_columns``)
+    ``P_C_V_X``           X on the rows whose column C is V, with its interval (``eval_group_columns``); values that
+                          differ only in characters that keys cannot hold have a checksum behind them
     ``P_examples``        rows evaluated
     ``P_examples_total``  rows in the dataset; not for the beginning of a stream
     ``P_targets``         targets (tokens, labels) evaluated
@@ -74,8 +77,9 @@ def logged_metrics(
             _add(metrics, f"{prefix}_{name}", found)
     named = (["loss"] if output.has_loss else []) + list(results.scores)
     for column, name in product(slices, named):
-        for value, found in estimate_slices(results, name, column, **options).items():
-            _add(metrics, safe_key(f"{prefix}_{column}_{value}_{name}"), found)
+        of_value = estimate_slices(results, name, column, **options)
+        for label, found in zip(_labels(of_value), of_value.values(), strict=True):
+            _add(metrics, safe_key(f"{prefix}_{column}_{label}_{name}"), found)
     metrics[f"{prefix}_examples"] = len(results)
     if total is not None:
         metrics[f"{prefix}_examples_total"] = total
@@ -128,6 +132,15 @@ def _add(metrics: dict[str, float | int], key: str, found: Estimate) -> None:
     if found.ci_low is not None and found.ci_high is not None:
         metrics[f"{key}_ci_low"], metrics[f"{key}_ci_high"] = found.ci_low, found.ci_high
     metrics[f"{key}_exact"] = float(found.exact)
+
+
+def _labels(values: Collection[Any]) -> list[str]:
+    """Name slices so that no two share a key: a value that its key does not tell apart gets a checksum behind it."""
+    keys = [safe_key(str(value)) for value in values]
+    times = Counter(keys)
+    unclear = [times[key] > 1 and value != key for key, value in zip(keys, values, strict=True)]
+    checksums = [f"_{crc32(repr(value).encode()):08x}" for value in values]
+    return [key + checksum * doubt for key, checksum, doubt in zip(keys, checksums, unclear, strict=True)]
 
 
 def safe_key(key: str) -> str:
