@@ -29,6 +29,7 @@ class LossColumns:
         target_count: (n,) targets of each row.
         per_row: True where the rows' own losses are known; False where each batch's loss was spread over its targets.
         has_loss: False where no batch had a loss.
+        batch: (n,) number of the batch in which each row was run, its own on every rank.
     """
 
     index: Array
@@ -36,6 +37,7 @@ class LossColumns:
     target_count: Array
     per_row: bool
     has_loss: bool
+    batch: Array
 
 
 @dataclass(frozen=True)
@@ -172,11 +174,12 @@ class LossAccount:
         has_loss = any(losses.own_loss is not None for _, _, losses in self._batches)
         parts = ranks.gather((*self._local_columns(reproduced), has_loss))
         index, loss_sum, target_count = (np.concatenate([part[k] for part in parts]) for k in range(3))
-        return LossColumns(index, loss_sum, target_count, reproduced, any(part[3] for part in parts))
+        batch = np.concatenate([part[3] * len(parts) + rank for rank, part in enumerate(parts)])
+        return LossColumns(index, loss_sum, target_count, reproduced, any(part[4] for part in parts), batch)
 
-    def _local_columns(self, reproduced: bool) -> tuple[Array, Array, Array]:
-        columns: list[tuple[Array, Array, Array]] = []
-        for positions, real, losses in self._batches:
+    def _local_columns(self, reproduced: bool) -> tuple[Array, Array, Array, Array]:
+        columns: list[tuple[Array, Array, Array, Array]] = []
+        for number, (positions, real, losses) in enumerate(self._batches):
             counts = _floats(losses.targets)
             if losses.own_loss is None:
                 sums = np.zeros(len(counts))
@@ -184,9 +187,10 @@ class LossAccount:
                 sums = _floats(losses.rows.loss_sum)
             else:
                 sums = np.where(counts > 0, float(losses.own_loss) * counts, 0.0)
-            columns.append((positions[real], sums[real], counts[real]))
+            own = positions[real]
+            columns.append((own, sums[real], counts[real], np.full(len(own), number)))
         if not columns:
-            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
         return tuple(np.concatenate(column) for column in zip(*columns, strict=True))  # type: ignore[return-value]
 
 

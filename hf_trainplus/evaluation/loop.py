@@ -52,6 +52,7 @@ class LoopOutput:
         batches: batches run on this rank.
         seconds: wall-clock seconds on this rank.
         metrics: what metrics that reduce a batch at a time found.
+        batch_of_row: (n,) batch in which each row was run, in dataset order, where only the batch's loss is known.
     """
 
     results: ExampleResults
@@ -63,6 +64,7 @@ class LoopOutput:
     batches: int
     seconds: float
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    batch_of_row: Array | None = None
 
 
 class EvaluationLeft(Exception):  # noqa: N818 - not an error: the user asked for it
@@ -249,6 +251,7 @@ class EvaluationLoop:
             batches=count,
             seconds=self.clock() - start,
             metrics=found.metrics if found is not None else {},
+            batch_of_row=None if columns.per_row else columns.batch[np.argsort(columns.index, kind="stable")],
         )
 
 

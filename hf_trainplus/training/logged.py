@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 from zlib import crc32
@@ -43,7 +44,7 @@ def logged_metrics(
         smooth: metric -> its value as a function of totals of the rows' statistics.
         subset: how the rows were drawn; None when they are the whole set.
         cluster: group column whose rows belong together, for standard errors; None for independent rows.
-        slices: group columns by whose values the loss and the scores are logged too.
+        slices: group columns by whose values the scores are logged too, and the loss where each row's own is known.
 
     Logged keys (``P`` is the prefix):
 
@@ -66,16 +67,14 @@ def logged_metrics(
     results = output.results
     options: dict[str, Any] = {"confidence": confidence, "subset": subset, "clusters": cluster}
     if output.has_loss and results.loss is not None:
-        _add(metrics, f"{prefix}_loss", estimate(results, "loss", **options))
-        if f"{prefix}_perplexity" in metrics:
-            _add(metrics, f"{prefix}_perplexity", estimate(results, "perplexity", **options))
+        _add_loss(metrics, output, prefix, options)
     for name in results.scores:
         _add(metrics, f"{prefix}_{name}", estimate(results, name, **options))
     for name, value in (smooth or {}).items():
         if name in results.statistics and name not in results.scores:
             found = _smooth(results, name, value, confidence, subset, cluster)
             _add(metrics, f"{prefix}_{name}", found)
-    named = (["loss"] if output.has_loss else []) + list(results.scores)
+    named = (["loss"] if output.has_loss and output.per_row else []) + list(results.scores)
     for column, name in product(slices, named):
         of_value = estimate_slices(results, name, column, **options)
         for label, found in zip(_labels(of_value), of_value.values(), strict=True):
@@ -91,6 +90,20 @@ def logged_metrics(
         metrics[f"{prefix}_nonfinite"] = nonfinite
     metrics[f"{prefix}_seconds"] = output.seconds
     return metrics, safe.left_out
+
+
+def _add_loss(metrics: dict[str, Any], output: LoopOutput, prefix: str, options: Mapping[str, Any]) -> None:
+    """Log the loss and the perplexity; of a loss that only a batch has, the batch is the unit: its rows say the same.
+
+    Where such rows were drawn one by one, nothing tells how far the loss may be off.
+    """
+    batches, subset = output.batch_of_row, options["subset"]
+    known = batches is None or subset is None or subset.clusters is not None
+    given = dict(options) if batches is None else {**options, "clusters": batches}
+    for name in ("loss", "perplexity"):
+        if name == "loss" or f"{prefix}_{name}" in metrics:
+            found = estimate(output.results, name, **given)
+            _add(metrics, f"{prefix}_{name}", found if known else replace(found, ci_low=None, ci_high=None))
 
 
 def _smooth(

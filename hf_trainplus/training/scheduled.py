@@ -13,15 +13,14 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.decisions.racing.saved import read_state, write_state
-from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
-from hf_trainplus.decisions.subset import Subset, representative_subset
+from hf_trainplus.decisions.subset import Subset
 from hf_trainplus.results import ExampleResults
 from hf_trainplus.training import best
 from hf_trainplus.training.construction import SUBSET_FILE
+from hf_trainplus.training.drawn_subsets import draw_subset, needs_batches, own_strategy, saved_subset
 from hf_trainplus.training.gains import SubsetGains, log_gain
 from hf_trainplus.training.racing.weights import changing_tensors
 from hf_trainplus.training.request import Request
-from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stream_limits import stream_limit
@@ -112,6 +111,10 @@ class ScheduledEvaluations:
         request = replace(request, scheduled=True, stream_rows=self._stream_rows(watched))
         if subset is not None:
             result = self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
+            if subset.clusters is None and needs_batches(self._runner):
+                # only an evaluation tells whose loss it is
+                subset = self._subsets[prefix] = self._draw(source.dataset, None)
+                result = self._runner.evaluate(replace(request, ids=subset.indices, subset=subset), prefix)
             if watched and self._trainer.state.global_step > 0:
                 self._log_gain(result, subset)
             return result
@@ -173,35 +176,14 @@ class ScheduledEvaluations:
         return SubsetGains(name, greater_is_better=greater)
 
     def _draws_by_difficulty(self, watched: bool) -> bool:
-        if self._own_strategy() is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
+        if own_strategy(self._trainer) is not None or getattr(self._args, "eval_subset_strategy", None) != "difficulty":
             return False
         if self._args.eval_subset_size is None:
             return False
         return self._wants_subset(watched)
 
     def _draw(self, dataset: Any, reference: ExampleResults | None) -> Subset:
-        args = self._args
-        size = cast("int | float", args.eval_subset_size)
-        size = size if isinstance(size, float) else min(size, len(dataset))
-        seed = data_seed(args)
-        strategy = self._own_strategy() or args.eval_subset_strategy
-        try:
-            return representative_subset(
-                dataset,
-                size,
-                strategy=strategy,
-                label_column=args.eval_label_column if strategy == "stratified" else None,
-                reference_loss=reference,
-                seed=seed,
-            )
-        except ValueError as error:
-            if strategy != "stratified" or args.eval_label_column is not None:
-                raise
-            self._runner.say_once(f"the evaluation subset is drawn at random, not by label: {error}")
-            return representative_subset(dataset, size, strategy="random", seed=seed)
-
-    def _own_strategy(self) -> SubsetStrategy | None:
-        return cast("SubsetStrategy | None", getattr(self._trainer, "subset_strategy", None))
+        return draw_subset(self._trainer, self._runner, dataset, reference)
 
     # ---- a run begins, goes on, ends ----
     def begin(self, resume_from: str | None) -> None:
@@ -258,10 +240,7 @@ class ScheduledEvaluations:
         if self._has_race:
             self.race.save(checkpoint_dir)
         if self._subsets and self._args.should_save:
-            drawn: dict[str, Any] = {
-                prefix: {"indices": subset.indices, "weights": subset.weights, "strata": subset.strata}
-                for prefix, subset in self._subsets.items()
-            }
+            drawn: dict[str, Any] = {prefix: saved_subset(subset) for prefix, subset in self._subsets.items()}
             os.makedirs(checkpoint_dir, exist_ok=True)
             write_state(os.path.join(checkpoint_dir, SUBSET_FILE), drawn | {_GAINS: self._gains.state_dict()})
 

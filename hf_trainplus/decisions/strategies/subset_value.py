@@ -26,6 +26,8 @@ class Subset:
         method: how the rows were drawn, in words for a log.
         rows: the rows themselves when they come from a stream, else None.
         endless: True for the start of a stream of unknown length; the weights are then relative.
+        clusters: (n,) cluster with which the row was drawn, when whole clusters were drawn, else None.
+        clusters_total: clusters in the dataset, when whole clusters were drawn.
 
     Raises:
         ValueError: columns of unequal length, indices that do not ascend, or weights that are not positive.
@@ -42,6 +44,8 @@ class Subset:
     method: str = ""
     rows: Sequence[Any] | None = None
     endless: bool = False
+    clusters: Int64Array | None = None
+    clusters_total: int | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("indices", np.int64), ("weights", np.float64), ("strata", np.int64)):
@@ -61,7 +65,11 @@ class Subset:
         return None if self.endless else round(float(self.weights.sum()))
 
     def design(self, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:
-        """Return the design for the rows in the order of ``indices``, for any estimator of ``decisions.estimate``."""
+        """Return the design for the rows in the order of ``indices``, for any estimator of ``decisions.estimate``.
+
+        Args:
+            clusters: (n,) cluster of each row, or None; where whole clusters were drawn, these count.
+        """
         return self._design(np.arange(len(self)), clusters)
 
     def design_of(self, index: Int64Array, *, clusters: npt.ArrayLike | None = None) -> SampleDesign:
@@ -89,4 +97,6 @@ class Subset:
 
     def _design(self, rows: Int64Array, clusters: npt.ArrayLike | None) -> SampleDesign:
         of_rows = None if clusters is None else np.asarray(clusters)
-        return SampleDesign(self.weights[rows], self.strata[rows], of_rows, endless=self.endless)
+        if self.clusters is not None:
+            of_rows = np.asarray(self.clusters)[rows]
+        return SampleDesign(self.weights[rows], self.strata[rows], of_rows, self.clusters_total, self.endless)
