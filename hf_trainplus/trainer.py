@@ -25,6 +25,7 @@ from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
 from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back
 from hf_trainplus.training.process_end import let_gloo_threads_finish
+from hf_trainplus.training.sharding import shard_input_embedding_once
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
 from hf_trainplus.training.stages.hooks import StagedHooks
@@ -93,6 +94,7 @@ class PlusTrainer(StagedHooks):
         self._boundary, self._random_data = Boundary(), RandomDataWatch(self)
         draw_examples(self, lambda: self._runner.progress)
         let_gloo_threads_finish()
+        shard_input_embedding_once(self)
         construction.complete_label_names(self)
         add_asked_callbacks(self)
         self.extra_eval_datasets = extra_eval_datasets or {}

@@ -107,8 +107,11 @@ def test_two_processes_give_the_one_process_evaluation(name, words, one_process,
     launch = launched(
         "-m", "accelerate.commands.launch", "--config_file", FOLDER / f"{name}.yaml", "--main_process_port", 0
     )
-    done = run([*launch, *launched(SCRIPT, *words, "--per_device_train_batch_size", 4, "--output_dir", tmp_path)[1:]])
+    # on the CPU Accelerate passes over what is asked of FSDP, and trains under DDP
+    script = [SCRIPT] if name != "fsdp2" else [ROOT / "tests" / "support" / "fsdp_on_cpu.py", SCRIPT]
+    done = run([*launch, *launched(*script, *words, "--per_device_train_batch_size", 4, "--output_dir", tmp_path)[1:]])
     same_evaluation(one_process, reported(tmp_path))
+    assert ("trained under FSDPModule" in done.stdout) is (name == "fsdp2")
     assert done.stdout.count("time in evaluation") == 1
     assert (tmp_path / "model.safetensors").stat().st_size > 1000
 
