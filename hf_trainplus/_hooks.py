@@ -62,6 +62,13 @@ class TrainingHooks:
         """Load the optimizer in place of upstream and return True; False leaves it to upstream."""
         return False
 
+    def plus_loads_engine(self, checkpoint: str) -> bool:
+        """Say whether ``plus_load_engine`` is to load DeepSpeed's engine in place of DeepSpeed itself."""
+        return False
+
+    def plus_load_engine(self, checkpoint: str) -> None:
+        """Load DeepSpeed's engine from a checkpoint that DeepSpeed cannot take over."""
+
     def plus_prepared(self) -> None:
         """Act once model, optimizer and schedule are made and loaded."""
 

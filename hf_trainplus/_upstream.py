@@ -191,7 +191,11 @@ class UpstreamTrainer(TrainingHooks, Trainer):
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
         folder = None if resume_from_checkpoint is None else self.plus_weights_from(resume_from_checkpoint)
-        prepared = super()._prepare_for_training(max_steps, train_dataloader, folder)  # type: ignore[no-untyped-call, unused-ignore]
+        ours = folder if folder is not None and self.plus_loads_engine(folder) else None
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, None if ours else folder)  # type: ignore[no-untyped-call, unused-ignore]
+        if ours is not None:
+            self.plus_load_engine(ours)
+            self._load_optimizer_and_scheduler(ours)
         self.plus_prepared()
         return prepared
 

@@ -43,10 +43,10 @@ def one_launch(tmp_path_factory):
     return of
 
 
-def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2")):
+def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2"), *options):
     trainplus = [sys.executable, "-c", "from hf_trainplus.cli import main; main()", "run", str(plan), "--json"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
-    launch += [str(ROOT / "recipes" / "accelerate" / f"{config}.yaml"), "--main_process_port", "0"]
+    launch += [str(ROOT / "recipes" / "accelerate" / f"{config}.yaml"), "--main_process_port", "0", *options]
     command = [*trainplus, "--output-dir", str(folder), "--", *launch, str(SCRIPT), str(folder)]
     done = subprocess.run(
         command,
@@ -62,12 +62,19 @@ def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2")):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def weights(folder):
-    return load_file(folder / "checkpoint-6" / "model.safetensors")
+def skip_without_deepspeed(config):
+    if config.startswith("zero"):
+        pytest.importorskip("deepspeed")
+        if shutil.which("c++") is None:
+            pytest.skip("DeepSpeed compiles its CPU communication on first use, and there is no C++ compiler")
 
 
-def rates(folder):
-    history = json.loads((folder / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+def weights(folder, step=6):
+    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+
+
+def rates(folder, step=6):
+    history = json.loads((folder / f"checkpoint-{step}" / "trainer_state.json").read_text())["log_history"]
     return [entry["learning_rate"] for entry in history if "learning_rate" in entry]
 
 
@@ -75,15 +82,15 @@ def rates(folder):
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     ("config", "freeze", "tolerance"),
-    # DeepSpeed's optimizer cannot take other parameters in
-    [("two_cpu", "bert.embeddings.*", 0.0), ("fsdp2", "bert.embeddings.*", 1e-5), ("zero2", None, 1e-5)],
+    [
+        ("two_cpu", "bert.embeddings.*", 0.0),
+        ("fsdp2", "bert.embeddings.*", 1e-5),
+        ("zero2", None, 1e-5),  # DeepSpeed's own loading, which needs equal processes and parameters
+    ],
 )
 def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_launch, tmp_path):
     """Moments that were lost at the boundary would move weights by about a learning rate, a thousand times more."""
-    if config == "zero2":
-        pytest.importorskip("deepspeed")
-        if shutil.which("c++") is None:
-            pytest.skip("DeepSpeed compiles its CPU communication on first use, and there is no C++ compiler")
+    skip_without_deepspeed(config)
     plan, whole = one_launch(freeze)
     outcome = run_plan(plan, tmp_path, config)
     assert [launch["stage"] for launch in outcome["launches"]] == ["look", "tune"]
@@ -97,30 +104,68 @@ def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_laun
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(("config", "first"), [("two_cpu", 1), ("fsdp2", 2)])
+@pytest.mark.parametrize(
+    ("config", "first"), [("two_cpu", 1), ("fsdp2", 2), ("zero2", 1), ("zero2", 2), ("zero3", 1), ("zero3", 2)]
+)
 def test_a_stage_goes_on_with_another_number_of_processes(config, first, tmp_path):
     """Equal global batches give the weights of one process, to rounding."""
-    counts = (first, 3 - first)
     limits = {"budget": {"max_steps": 3}, "learning_rate": 1e-2}
-    alone = [{"name": name, **limits, "per_device_train_batch_size": 8} for name in ("look", "tune")]
-    split = [
-        {**stage, "per_device_train_batch_size": 8 // count, "num_processes": count}
-        for stage, count in zip(alone, counts, strict=True)
+    compare_with_one_process(
+        [{"name": name, **limits} for name in ("look", "tune")], (first, 3 - first), config, tmp_path
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(("config", "again"), [("zero2", False), ("zero3", True)])
+def test_deepspeed_goes_on_with_other_processes_and_other_parameters(config, again, tmp_path):
+    """At the end there are three ages of moments: of the whole run, of the second stage on, and fresh ones.
+
+    Then, once, the last stage is resumed from its middle with one process in place of two.
+    """
+    skip_without_deepspeed(config)
+    limits = {"budget": {"max_steps": 2}, "learning_rate": 1e-2}
+    stages = [
+        {"name": "look", **limits, "freeze": ["bert.embeddings.*"]},
+        {"name": "tune", **limits, "freeze": ["classifier.*"]},
+        {"name": "finish", **limits, "global_batch_size": 8, "gradient_accumulation_steps": 1},
     ]
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "whole.yaml").write_text(yaml.safe_dump({"stages": alone}))
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"stages": split}))
-    command = [sys.executable, str(SCRIPT), str(tmp_path / "whole"), str(tmp_path / "whole.yaml")]
+    compare_with_one_process(stages, (2, 1, None), config, tmp_path)
+    if again:
+        folder = tmp_path / "split"
+        shutil.rmtree(folder / "checkpoint-6")
+        run_plan(tmp_path / "plan.yaml", folder, config, ["step 6 on 1"], "--num_processes", "1")
+        assert_close(weights(tmp_path / "whole"), weights(folder))
+        assert rates(folder) == pytest.approx(rates(tmp_path / "whole"))
+
+
+def compare_with_one_process(stages, counts, config, folder):
+    """Hold the weights of a plan in one process against those of launches of ``counts`` processes; None leaves it two."""
+    alone = [stage if "global_batch_size" in stage else {**stage, "per_device_train_batch_size": 8} for stage in stages]
+    # without a number of processes: two, that of the configuration
+    split = [
+        {**stage, "per_device_train_batch_size": 8 // count, "num_processes": count} if count else stage
+        for stage, count in zip(stages, counts, strict=True)
+    ]
+    (folder / "whole").mkdir()
+    (folder / "whole.yaml").write_text(yaml.safe_dump({"stages": alone}))
+    (folder / "plan.yaml").write_text(yaml.safe_dump({"stages": split}))
+    command = [sys.executable, str(SCRIPT), str(folder / "whole"), str(folder / "whole.yaml")]
     done = subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    outcome = run_plan(
-        tmp_path / "plan.yaml", tmp_path / "split", config, steps=[f"step 3 on {counts[0]}", f"step 6 on {counts[1]}"]
-    )
-    assert outcome["place"] == {"stage": None, "step": 6, "reason": "plan_finished"}
-    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "split")
+    step = sum(stage["budget"]["max_steps"] for stage in stages)
+    ends = [step // len(stages) * (number + 1) for number in range(len(stages))]
+    told = [f"step {end} on {count or 2}" for end, count in zip(ends, counts, strict=True)]
+    outcome = run_plan(folder / "plan.yaml", folder / "split", config, steps=told)
+    assert outcome["place"] == {"stage": None, "step": step, "reason": "plan_finished"}
+    expected, found = weights(folder / "whole", step), weights(folder / "split", step)
+    assert_close(expected, found)
+    assert rates(folder / "split", step) == pytest.approx(rates(folder / "whole", step))
+
+
+def assert_close(expected, found):
     # a key's bias has no gradient but rounding, of which Adam makes whole steps
     apart = {name: (expected[name] - found[name]).abs().max().item() for name in expected if "key.bias" not in name}
     assert max(apart.values()) <= 1e-5, apart
-    assert rates(tmp_path / "split") == pytest.approx(rates(tmp_path / "whole"))

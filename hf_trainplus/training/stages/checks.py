@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hf_trainplus.budget.advance import AdvanceRule, AllOf, BudgetShare
@@ -61,12 +61,7 @@ def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator
             f"it with: {RELAUNCH}"
         )
     if trainer.is_deepspeed_enabled and several:
-        trained = [stage for stage in plan if stage.trains]
-        if len({(stage.freeze, stage.num_processes) for stage in trained}) > 1:
-            yield (
-                "under DeepSpeed the optimizer's parts belong to the parameters and the processes that wrote them; "
-                "give all stages the same freeze and num_processes."
-            )
+        yield from _under_deepspeed(trainer, [stage for stage in plan if stage.trains])
     if trainer.optimizer is not None and several and only is None:
         yield (
             "optimizers=(...) holds one optimizer, and every stage makes its own. Pass "
@@ -83,6 +78,31 @@ def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator
         )
     if "num_train_epochs" in str(getattr(args, "budget", None) or ""):
         yield "budget limits num_train_epochs, which a plan counts in each stage; put it into the stages' budgets."
+
+
+def _under_deepspeed(trainer: Trainer, trained: Sequence[Stage]) -> Iterator[str]:
+    """Tell what of an engine cannot be taken over by other processes, or by other parameters."""
+    refreezes = len({stage.freeze for stage in trained}) > 1
+    if not refreezes and len({stage.num_processes for stage in trained}) == 1:
+        return
+    config = getattr(trainer.accelerator.state.deepspeed_plugin, "deepspeed_config", {})
+    zero = config.get("zero_optimization") or {}
+    offload = zero.get("offload_optimizer") or {}
+    if zero.get("stage") not in (1, 2, 3):
+        yield (
+            f"stages differ in freeze or num_processes, which DeepSpeed carries over with ZeRO only, and "
+            f"zero_optimization.stage is {zero.get('stage')}; set it to 2 or 3."
+        )
+    if offload.get("device") == "nvme" or offload.get("ratio", 1) != 1:
+        yield (
+            "stages differ in freeze or num_processes, which an optimizer on NVMe or split by ratio cannot follow; set "
+            "offload_optimizer.device to cpu, without a ratio."
+        )
+    if refreezes and "optimizer" in config:
+        yield (
+            "stages differ in freeze, and an optimizer in DeepSpeed's configuration counts the steps of all parameters "
+            "as one; leave 'optimizer' out of it and set optim='adamw_torch'."
+        )
 
 
 def _of_processes(trainer: Trainer, stage: Stage, only: str | None) -> Iterator[str]:

@@ -50,6 +50,15 @@ class StagedHooks(upstream.UpstreamTrainer):
         """Carry moments over a boundary by the names of parameters."""
         return self._staged is not None and self._staged.load_optimizer(checkpoint)
 
+    def plus_loads_engine(self, checkpoint: str) -> bool:
+        """Have a stage with other processes or other trained parameters loaded by the names of parameters."""
+        return self._staged is not None and self._staged.zero.takes(checkpoint)
+
+    def plus_load_engine(self, checkpoint: str) -> None:
+        """Load weights and moments by the names of parameters."""
+        if self._staged is not None:
+            self._staged.zero.load(settings=not self._staged.start.crosses)
+
     def plus_prepared(self) -> None:
         """Have the checkpoints of a plan name the optimizer's parameters."""
         if self._staged is not None:
@@ -63,6 +72,13 @@ class StagedHooks(upstream.UpstreamTrainer):
         """Tell the order its epoch."""
         if self._staged is not None:
             self._staged.epoch_begins(epoch)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the optimizer as ``Trainer`` does, its groups as the checkpoint needs them."""
+        made = super().create_optimizer(*args, **kwargs)
+        if self._staged is not None:
+            self._staged.zero.optimizer_made(self.optimizer)
+        return made
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Make the schedule as ``Trainer`` does; a stage's is put back after a checkpoint's has been loaded over it."""

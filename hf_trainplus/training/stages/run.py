@@ -24,6 +24,7 @@ from hf_trainplus.training.stages.options import stage_options
 from hf_trainplus.training.stages.order import fixed_order
 from hf_trainplus.training.stages.record import StageRecord, read_record
 from hf_trainplus.training.stages.start import Start, find_start
+from hf_trainplus.training.stages.zero_crossing import ZeroCrossing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,6 +54,7 @@ class StagedRun:
         self._trainable = {name: one.requires_grad for name, one in self._model.named_parameters()}
         for stage in plan:
             trainable_names(self._trainable, stage.freeze or (), stage.name)
+        self.zero = ZeroCrossing(trainer)
         self.own_optimizer = trainer.optimizer is not None
         self.before_stage: Callable[[], None] = lambda: None
         self.start = Start(0)

@@ -1,5 +1,7 @@
 """What a trainer cannot run is refused when it is made, all of it at once."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import Trainer
@@ -116,17 +118,53 @@ def test_a_sharded_run_of_several_stages_is_refused_with_the_line_to_start_it_wi
     assert stages.make(tmp_path, given) is not None
 
 
-def test_deepspeed_keeps_frozen_layers_and_processes(tmp_path, monkeypatch):
+ZERO = {"zero_optimization": {"stage": 2}}
+FROZEN = {**B, "name": "c", "freeze": ["bert.embeddings.*"]}
+
+
+def under_deepspeed(monkeypatch, config):
     make = Trainer.create_accelerator_and_postprocess
 
     def sharded(self):
         make(self)
         self.is_deepspeed_enabled = True
+        plugin = SimpleNamespace(deepspeed_config=config)
+        monkeypatch.setattr(type(self.accelerator.state), "deepspeed_plugin", plugin)
 
     monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", sharded)
     monkeypatch.setenv("TRAINPLUS_STAGE", "b")
-    with pytest.raises(ValueError, match="give all stages the same freeze and num_processes"):
-        stages.make(tmp_path, plan(B, {**B, "name": "c", "freeze": ["bert.embeddings.*"]}))
+
+
+@pytest.mark.parametrize(
+    ("config", "second", "message"),
+    [
+        ({"zero_optimization": {"stage": 0}}, FROZEN, "zero_optimization.stage is 0; set it to 2 or 3"),
+        ({}, {**B, "name": "c", "num_processes": 2}, "zero_optimization.stage is None; set it to 2 or 3"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}},
+            FROZEN,
+            "on NVMe or split by ratio cannot follow; set offload_optimizer.device to cpu",
+        ),
+        ({**ZERO, "optimizer": {"type": "AdamW"}}, FROZEN, "leave 'optimizer' out of it"),
+    ],
+)
+def test_what_deepspeed_cannot_carry_over_is_refused(config, second, message, tmp_path, monkeypatch):
+    under_deepspeed(monkeypatch, config)
+    with pytest.raises(ValueError, match=message):
+        stages.make(tmp_path, plan(B, second))
+
+
+@pytest.mark.parametrize(
+    ("config", "second"),
+    [
+        (ZERO, FROZEN),
+        ({**ZERO, "optimizer": {"type": "AdamW"}}, {**B, "name": "c", "num_processes": 2}),
+        ({}, {**B, "name": "c"}),
+    ],
+)
+def test_what_deepspeed_carries_over_is_let_pass(config, second, tmp_path, monkeypatch):
+    under_deepspeed(monkeypatch, config)
+    assert stages.make(tmp_path, plan(B, second)) is not None
 
 
 def test_a_launched_stage_sets_the_arguments_as_they_are_made(tmp_path, monkeypatch):
