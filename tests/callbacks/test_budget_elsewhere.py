@@ -1,96 +1,107 @@
-"""BudgetCallback on other people's trainers, which know nothing of it: TRL's SFTTrainer and sentence-transformers'."""
+"""BudgetCallback under trainers of other libraries, as they are: TRL's and sentence-transformers'."""
 
 import pytest
-import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from hf_trainplus import BudgetCallback
 from hf_trainplus.budget.stops import StopReason
+from hf_trainplus.callbacks.budget import BudgetCallback
 from tests.callbacks.budget_runs import Clock, Slow
 from tests.support import tiny
-from tests.training.test_other_trainers import make_loss, small_sentence_model, texts, word_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")]
 
-SETTINGS = {
+COSTS = {"step": 1.0, "evaluation": 2.0, "save": 1.0}
+OPTIONS = {
     "max_steps": 40,
+    "per_device_train_batch_size": 2,
     "eval_strategy": "steps",
     "eval_steps": 10,
     "save_strategy": "steps",
     "save_steps": 10,
-    "per_device_train_batch_size": 2,
-    "per_device_eval_batch_size": 3,
 }
 
 
-def sft(folder, callbacks, **options):
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
+def tokenizer():
+    words = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, **{f"w{place}": place for place in range(4, 40)}}
+    made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="[PAD]", eos_token="[SEP]", unk_token="[UNK]", model_max_length=32
+    )
 
-    args = SFTConfig(**tiny.quiet(folder, bf16=False, gradient_checkpointing=False, **{**SETTINGS, **options}))
-    data = Dataset.from_list(texts())
-    return SFTTrainer(
+
+def fine_tuner(folder, callbacks):
+    trl = pytest.importorskip("trl")
+    data = Dataset.from_list(
+        [{"text": " ".join(f"w{4 + (row + word) % 30}" for word in range(6))} for row in range(16)]
+    )
+    args = trl.SFTConfig(**tiny.quiet(folder, **OPTIONS), bf16=False, gradient_checkpointing=False)
+    return trl.SFTTrainer(
         model=tiny.llama(),
         args=args,
         train_dataset=data,
         eval_dataset=data,
-        processing_class=word_tokenizer(),
+        processing_class=tokenizer(),
         callbacks=callbacks,
     )
 
 
-def sentences(folder, callbacks, **options):
-    from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
+def embedder(folder, callbacks):
+    library = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    rows = [row["text"] for row in texts()]
-    data = Dataset.from_dict({"anchor": rows, "positive": rows[::-1]})
-    model = small_sentence_model(folder, SentenceTransformer)
-    return SentenceTransformerTrainer(
+    source = folder.parent / "encoder"
+    config = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertModel(config).save_pretrained(source)
+    tokenizer().save_pretrained(source)
+    layers = Transformer(str(source), max_seq_length=16)
+    model = library.SentenceTransformer(modules=[layers, Pooling(16)], device="cpu")
+    rows = [{"anchor": f"w{4 + row} w{5 + row}", "positive": f"w{6 + row} w{7 + row}"} for row in range(16)]
+    args = library.SentenceTransformerTrainingArguments(**tiny.quiet(folder, **OPTIONS))
+    data = Dataset.from_list(rows)
+    return library.SentenceTransformerTrainer(
         model=model,
-        args=SentenceTransformerTrainingArguments(**tiny.quiet(folder, **{**SETTINGS, **options})),
+        args=args,
         train_dataset=data,
         eval_dataset=data,
-        loss=make_loss("in-batch", model),
+        loss=MultipleNegativesRankingLoss(model),
         callbacks=callbacks,
     )
 
 
-@pytest.mark.parametrize("make", [sft, sentences])
-def test_the_run_ends_inside_its_limit_and_a_resume_counts_on(make, tmp_path):
-    clock = Clock()
-    slow = Slow(clock, step=1.0, evaluation=2.0, save=1.0)
-    options = {"margin_seconds": 0, "count_from_process_start": False, "clock": clock}
-    first = BudgetCallback("wall_clock=22", **options)
-    trainer = make(tmp_path, [slow, first])
-    trainer.train()
-    end = trainer.state.global_step
-    assert (first.stop_reason, first.stop_limit) == (StopReason.BUDGET_SPENT, "wall_clock")
-    assert 22 - 5 <= clock.now <= 22
-    assert 10 < end < 40
-    assert slow.steps_of("evaluation")[-1] == slow.steps_of("save")[-1] == end
-    assert (tmp_path / f"checkpoint-{end}").is_dir()
-    before = clock.now
+class Run:
+    """One call of train() on a clock of its own."""
 
-    second = BudgetCallback("wall_clock=34", **options)
-    resumed = make(tmp_path, [Slow(clock, step=1.0, evaluation=2.0, save=1.0), second])
-    resumed.train(resume_from_checkpoint=True)
-    spent = second.saved["keeper"]["meter"]["wall_clock_seconds"]
-    assert spent == pytest.approx(clock.now)
-    assert before < clock.now <= 34
-    assert resumed.state.global_step > end
-    assert second.stop_reason is StopReason.BUDGET_SPENT
+    def __init__(self, make, folder, limit, resume=None):
+        self.clock = Clock()
+        self.slow = Slow(self.clock, **COSTS)
+        self.callback = BudgetCallback(
+            f"wall_clock={limit}", margin_seconds=0, count_from_process_start=False, clock=self.clock
+        )
+        self.trainer = make(folder, [self.slow, self.callback])
+        self.trainer.train(resume_from_checkpoint=resume)
+        self.end = self.trainer.state.global_step
 
 
-@pytest.mark.parametrize("make", [sft, sentences])
-def test_a_budget_that_is_wide_enough_changes_no_weight(make, tmp_path):
-    found = {}
-    for name, callbacks in (("plain", []), ("kept", [BudgetCallback("wall_clock=1h,max_steps=1000")])):
-        trainer = make(tmp_path / name, callbacks, max_steps=3)
-        trainer.train()
-        found[name] = trainer.model.state_dict()
-    for name, value in found["plain"].items():
-        assert torch.equal(value, found["kept"][name])
+@pytest.mark.parametrize("make", [fine_tuner, embedder])
+def test_a_run_ends_inside_its_limit_and_a_resumed_one_counts_on(make, tmp_path):
+    first = Run(make, tmp_path / "run", 30)
+    assert first.callback.stop_reason is StopReason.BUDGET_SPENT
+    assert 25 <= first.clock.now <= 30
+    assert first.slow.steps_of("evaluation")[-1] == first.slow.steps_of("save")[-1] == first.end
+    assert (tmp_path / "run" / f"checkpoint-{first.end}" / "trainer_state.json").is_file()
+    evaluated = [entry for entry in first.trainer.state.log_history if "eval_loss" in entry]
+    assert evaluated[-1]["step"] == first.end
+
+    same = Run(make, tmp_path / "run", 30, resume=True)
+    assert same.slow.events == []
+    assert same.end == first.end
+
+    second = Run(make, tmp_path / "run", 45, resume=True)
+    assert second.callback.stop_reason is StopReason.BUDGET_SPENT
+    assert first.end < second.end < 40
+    assert 40 <= first.clock.now + second.clock.now <= 45
+    assert second.slow.steps_of("evaluation")[-1] == second.slow.steps_of("save")[-1] == second.end
