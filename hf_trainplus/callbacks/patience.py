@@ -11,7 +11,7 @@ from transformers.trainer_callback import ExportableState
 
 from hf_trainplus.callbacks._no_batches import hold_back_batches
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
-from hf_trainplus.callbacks._watched_metric import larger_is_better, watched_key
+from hf_trainplus.callbacks._watched_metric import WatchedMetric, larger_is_better, watched_key
 from hf_trainplus.decisions.patience import Patience, PatienceVerdict, Unit
 
 _THRESHOLDS = ("stopping_threshold", "divergence_threshold")
@@ -71,8 +71,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         self.metric, self._greater_is_better = metric, greater_is_better
         self._clock = clock
         self._before, self._since = 0.0, clock()
-        self._missing: list[str] | None = None
-        self._found_at: int | None = None
+        self._watched = WatchedMetric(type(self).__name__)
         self._put_back: Callable[[], None] | None = None
         self.judged_elsewhere = self._stopped = False
         self.verdict: PatienceVerdict | None = None
@@ -93,8 +92,9 @@ class PatienceCallback(TrainerCallback, ExportableState):
         """Take up the state of the checkpoint; a run that had stopped is given no batch."""
         name = type(self).__name__
         self.patience = Patience(**self._options, greater_is_better=self._direction(args))
-        self._before, self._since, self._missing, self.verdict = 0.0, self._clock(), None, None
-        self._found_at, self.judged_elsewhere, self._stopped = None, False, False
+        self._before, self._since, self.verdict = 0.0, self._clock(), None
+        self._watched = WatchedMetric(name)
+        self.judged_elsewhere = self._stopped = False
         saved = saved_state(state, name, self._arguments())
         if saved:
             self.patience.load_state_dict(saved["patience"])
@@ -108,7 +108,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Refuse to go on after an evaluation of several sets of which none gave the metric."""
-        self._require(args)
+        self._watched.require(self.key(args))
 
     def on_evaluate(
         self,
@@ -119,20 +119,10 @@ class PatienceCallback(TrainerCallback, ExportableState):
         **kwargs: Any,
     ) -> None:
         """Enter the evaluation and stop when it is time."""
-        key, found = self.key(args), metrics or {}
-        if key not in found:
-            if self._found_at == state.global_step:  # another of several sets brought it
-                return
-            self._missing = sorted(name for name in found if name.startswith("eval_"))
-            if "eval_runtime" in found:  # one set; of several, another may still bring the metric
-                self._require(args)
+        value = self._watched.read(self.key(args), metrics or {}, args)
+        if value is None or self.judged_elsewhere or not state.global_step:
             return
-        self._missing, self._found_at = None, state.global_step
-        if self.judged_elsewhere or not state.global_step:
-            return
-        self.verdict = self.patience.update(
-            float(found[key]), step=state.global_step, elapsed_seconds=self.elapsed_seconds
-        )
+        self.verdict = self.patience.update(value, step=state.global_step, elapsed_seconds=self.elapsed_seconds)
         self._stopped = self.verdict.stop
         if self._stopped:
             control.should_training_stop = True
@@ -158,7 +148,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
 
     def evaluation_failed(self) -> None:
         """Do not miss the metric of an evaluation that failed, when the run goes on in spite of it."""
-        self._missing = None
+        self._watched.forgive()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -167,7 +157,7 @@ class PatienceCallback(TrainerCallback, ExportableState):
         if self._put_back is not None:
             self._put_back()
             self._put_back = None
-        self._require(args)
+        self._watched.require(self.key(args))
 
     # ---- state ----
     def state(self) -> dict[str, Any]:
@@ -184,12 +174,3 @@ class PatienceCallback(TrainerCallback, ExportableState):
 
     def _direction(self, args: TrainingArguments) -> bool:
         return larger_is_better(self.key(args), self._greater_is_better, args)
-
-    def _require(self, args: TrainingArguments) -> None:
-        if self._missing is None:
-            return
-        missing, self._missing = self._missing, None
-        raise ValueError(
-            f"PatienceCallback watches {self.key(args)!r} and the evaluation gave {', '.join(missing) or 'nothing'}. "
-            'Name one of these, e.g. PatienceCallback(metric="loss").'
-        )

@@ -103,6 +103,45 @@ def test_a_missing_metric_is_an_error_that_names_the_others(tmp_path):
         run(tmp_path, LOSSES, PatienceCallback(3, metric="f1"))
 
 
+class AlsoTests(Script):
+    """A person evaluates a set of their own under another prefix, at every step."""
+
+    prefix = "test"
+
+    def evaluate(self, *args, **kwargs):
+        own = {f"{self.prefix}_loss": 1.0, f"{self.prefix}_runtime": 0.0}
+        metrics = super().evaluate(*args, **kwargs)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, own)
+        return metrics
+
+
+class TestsFirst(TrainerCallback):
+    """Evaluates a test set before the run's first own evaluation."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            self.handler.on_evaluate(args, state, control, {"test_loss": 1.0, "test_runtime": 0.0})
+
+
+@pytest.mark.parametrize("prefix", ["test", "eval_test"])
+def test_evaluations_of_ones_own_are_none_of_its_business(prefix, tmp_path):
+    AlsoTests.prefix = prefix
+    trainer = run(tmp_path, LOSSES, PatienceCallback(3), trainer_class=AlsoTests)
+    assert trainer.state.global_step == 7
+
+
+def test_a_test_set_may_come_first(tmp_path):
+    class Wired(Script):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            first = TestsFirst()
+            first.handler = self.callback_handler
+            self.add_callback(first)
+
+    trainer = run(tmp_path, LOSSES, PatienceCallback(2), trainer_class=Wired, eval_steps=2)
+    assert trainer.state.global_step == 8
+
+
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="patience=0"):
         PatienceCallback(0)
