@@ -9,9 +9,16 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import IntervalStrategy
 
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
-from hf_trainplus.callbacks._watched_metric import larger_is_better, watched_key
+from hf_trainplus.callbacks._watched_metric import (
+    WatchedMetric,
+    generates_later,
+    is_set_of,
+    larger_is_better,
+    watched_key,
+)
 from hf_trainplus.callbacks.agreement import agree
 from hf_trainplus.decisions.schedule import AdaptiveSchedule, EvaluationOutcome
 
@@ -21,8 +28,10 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
 
     It takes the place of the grid of ``eval_strategy`` and always evaluates at the last step and after a stop that
     another callback asked for. A sparser grid can miss the checkpoint that the dense grid calls best (33 to 100 % of
-    the runs in ``docs/racing.md``); a race does not. ``load_best_model_at_end`` needs PlusTrainer, which writes a
-    checkpoint for a best off the save grid. ``eval_on_start`` is the Trainer's own and is honoured.
+    the runs in ``docs/racing.md``); a race does not. With ``load_best_model_at_end`` every new best is saved, also off
+    the grid of ``save_steps``. ``eval_on_start`` is the Trainer's own and is honoured, and so is ``eval_delay``, in
+    epochs with ``eval_strategy="epoch"``. Add it after callbacks that stop the run at the end of an epoch: what is
+    asked for after it there is not evaluated.
 
     Args:
         min_steps: shortest interval, >= 1.
@@ -34,7 +43,7 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         clock: seconds, monotonic.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number out of its range, or an evaluation that does not produce the metric.
 
     Example:
         >>> AdaptiveEvaluationCallback(min_steps=10, max_steps=80).schedule.interval
@@ -63,8 +72,8 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         self._clock = clock
         self.next_step: int | None = None
         self._mark = self._evaluation_begins = clock()
-        self._evaluated_at = -1
-        self._value: float | None = None
+        self._evaluated_at = self._asked_at = -1
+        self._watched = WatchedMetric(type(self).__name__)
 
     # ---- events ----
     def on_train_begin(
@@ -72,10 +81,11 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     ) -> None:
         """Take up the state of the checkpoint, or choose the first step."""
         name = type(self).__name__
-        delay = int(args.eval_delay or 0)
+        delay = 0 if _counts_epochs(args) else math.ceil(args.eval_delay or 0)
         self.schedule = AdaptiveSchedule(**self._limits, greater_is_better=self._direction(args), delay_steps=delay)
         saved = saved_state(state, name)
         self._mark, self._evaluated_at = self._clock(), int(saved.get("evaluated_at", -1))
+        self._asked_at, self._watched = -1, WatchedMetric(name)
         if saved:
             self.schedule.load_state_dict(saved["schedule"])
             self.next_step = saved["next_step"]
@@ -87,11 +97,11 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Ask for an evaluation where one is due, and for none on the grid's own steps."""
         step = state.global_step
-        due = self.next_step is not None and step >= self.next_step
+        due = self.next_step is not None and step >= self.next_step and not _is_delayed(args, state)
         ends = step >= state.max_steps or control.should_training_stop
         control.should_evaluate = (due or ends) and step != self._evaluated_at
         if control.should_evaluate:
-            self._evaluation_begins = self._clock()
+            self._ask(step)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -99,6 +109,20 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         """Keep the grid's own evaluation at the end of an epoch away; a stop asked for since the step is evaluated."""
         stopped = control.should_training_stop and state.global_step != self._evaluated_at
         control.should_evaluate = stopped and state.global_step > 0
+        if control.should_evaluate:
+            self._ask(state.global_step)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Refuse to go on after an evaluation of several sets of which none gave the metric."""
+        self._watched.require(self._key(args))
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Refuse a last evaluation that lacks the metric."""
+        self._watched.require(self._key(args))
 
     def on_evaluate(
         self,
@@ -110,14 +134,18 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     ) -> None:
         """Learn from the evaluation and choose the next step."""
         key, found = self._key(args), metrics or {}
-        if key not in found or not state.global_step or state.global_step == self._evaluated_at:
+        if _is_new_best(args, state, found):
+            control.should_save = True
+        value = self._watched.read(key, found, args)
+        passes = value is not None or (generates_later(args, found) and is_set_of(key, found))
+        if not passes or not state.global_step or state.global_step == self._evaluated_at:
             return
         now, step = self._clock(), state.global_step
         # ranks time alike: the slowest rank's seconds count for all
         trained, evaluated = agree([self._evaluation_begins - self._mark, now - self._evaluation_begins])
         outcome = EvaluationOutcome(
             step,
-            float(found[key]),
+            value,
             improvement=_improvement(found, key),
             evaluation_seconds=evaluated,
             training_seconds=max(0.0, trained),
@@ -126,6 +154,16 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         self._mark = now
         self._evaluated_at = step
         self.next_step = self.schedule.next_step(outcome)
+
+    def evaluation_failed(self) -> None:
+        """Let an interval pass after an evaluation that failed, when the run goes on in spite of it."""
+        self._watched.forgive()
+        if self._asked_at > self._evaluated_at:
+            self._evaluated_at = self._asked_at
+            self.next_step = self.schedule.next_step(EvaluationOutcome(self._asked_at))
+
+    def _ask(self, step: int) -> None:
+        self._asked_at, self._evaluation_begins = step, self._clock()
 
     # ---- state ----
     def state(self) -> dict[str, Any]:
@@ -151,3 +189,26 @@ def _improvement(metrics: Mapping[str, float], key: str) -> tuple[float, float] 
     if high is None:
         return None
     return -math.inf if low is None else low, high
+
+
+def _counts_epochs(args: TrainingArguments) -> bool:
+    """Say whether ``eval_delay`` is in epochs."""
+    return args.eval_strategy == IntervalStrategy.EPOCH
+
+
+def _is_delayed(args: TrainingArguments, state: TrainerState) -> bool:
+    return _counts_epochs(args) and (state.epoch or 0.0) < (args.eval_delay or 0)
+
+
+def _is_new_best(args: TrainingArguments, state: TrainerState, metrics: Mapping[str, float]) -> bool:
+    """Say whether upstream will call this evaluation the best and want its checkpoint at the end.
+
+    Where not every row is evaluated, PlusTrainer decides that.
+    """
+    value = metrics.get(watched_key(None, args))
+    if not args.load_best_model_at_end or value is None or not state.global_step:
+        return False
+    if getattr(args, "eval_mode", "full") != "full" or not math.isfinite(value):
+        return False
+    best = state.best_metric
+    return best is None or (value > best if args.greater_is_better else value < best)

@@ -135,3 +135,88 @@ def test_a_known_interval_counts_before_the_noisy_point(gain, steps, tmp_path):
 
     trainer = run(tmp_path, range(40, 0, -3), AdaptiveEvaluationCallback(1, 4), trainer_class=Noisy, save_strategy="no")
     assert evaluated(trainer) == steps
+
+
+def test_the_delay_counts_epochs_where_the_grid_does(tmp_path):
+    options = {"max_steps": 12, "eval_strategy": "epoch", "save_strategy": "no", "per_device_train_batch_size": 2}
+    for delay, first in ((2, 8), (1.5, 6), (0.3, 2)):  # four steps an epoch
+        trainer = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 2), eval_delay=delay, **options)
+        assert evaluated(trainer)[0] == first
+
+
+def test_a_metric_that_is_not_there_is_an_error(tmp_path):
+    message = "AdaptiveEvaluationCallback watches 'eval_f1' and the evaluation gave eval_loss, eval_runtime"
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, FLAT, AdaptiveEvaluationCallback(2, 4, metric="f1"))
+
+
+class Several(Script):
+    """Logs one set after the other, as a Trainer with a dictionary of sets does."""
+
+    def evaluate(self, *args, **kwargs):
+        step = self.state.global_step
+        for name in ("a", "b"):
+            metrics = {f"eval_{name}_loss": float(self.losses[step - 1]), f"eval_{name}_runtime": 0.0}
+            self.log(dict(metrics))
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+@pytest.mark.parametrize("metric", ["a_loss", "b_loss"])
+def test_one_of_several_sets_is_watched(metric, tmp_path):
+    options = {"trainer_class": Several, "save_strategy": "no", "metric_for_best_model": None}
+    trainer = run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8, metric=metric), **options)
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_a_loss" in entry] == [1, 2, 4, 8, 12]
+
+
+def test_several_sets_need_a_name(tmp_path):
+    options = {"trainer_class": Several, "save_strategy": "no", "metric_for_best_model": None}
+    with pytest.raises(
+        ValueError, match=r"gave eval_a_loss.*eval_b_loss.*AdaptiveEvaluationCallback\(metric='a_loss'\)"
+    ):
+        run(tmp_path, FLAT, AdaptiveEvaluationCallback(1, 8), **options)
+
+
+@pytest.mark.parametrize("save_steps", [3, 5, 100])
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_plain_trainer_loads_the_best_off_the_save_grid(save_steps, limit, tmp_path):
+    losses = [10, 9, 8, 7, 6, 5, 4, 5, 6, 7, 8, 9]
+    trainer = run(
+        tmp_path,
+        losses,
+        AdaptiveEvaluationCallback(1, 4, improvement_threshold=0.0),
+        eval_steps=save_steps,
+        save_steps=save_steps,
+        save_total_limit=limit,
+        load_best_model_at_end=True,
+    )
+    assert trainer.state.best_global_step == 7
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-7")
+
+
+def test_nan_is_never_saved_as_the_best(tmp_path):
+    losses = [float("nan"), 5, float("nan"), 6] + [7] * 8
+    options = {"eval_steps": 100, "save_steps": 100, "load_best_model_at_end": True}
+    trainer = run(tmp_path, losses, AdaptiveEvaluationCallback(1, 1), **options)
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-2")
+    assert sorted(folder.name for folder in tmp_path.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-2"]
+
+
+def test_an_evaluation_that_fails_is_not_made_again_at_every_step(tmp_path):
+    calls = []
+
+    def fails(prediction):
+        calls.append(len(calls))
+        raise RuntimeError("no metric")
+
+    options = {"max_steps": 10, "eval_schedule": "adaptive", "eval_min_steps": 3, "eval_max_steps": 6}
+    trainer = PlusTrainer(
+        tiny.bert(),
+        PlusTrainingArguments(**tiny.quiet(tmp_path, **options, on_eval_error="continue")),
+        train_dataset=tiny.rows(16),
+        eval_dataset=tiny.rows(8),
+        data_collator=tiny.PaddingCollator(),
+        compute_metrics=fails,
+    )
+    trainer.train()
+    assert len(calls) == 4  # steps 3, 6, 9 and 10

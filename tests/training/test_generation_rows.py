@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_trainplus import PlusTrainer
+from hf_trainplus import AdaptiveEvaluationCallback, PatienceCallback, PlusTrainer
 from hf_trainplus.training.generation_rows import drawn_rows
 from hf_trainplus.training.racing.session import RaceLimits
 from tests.support import tiny
@@ -78,6 +78,30 @@ def test_several_sets_have_their_interval_each(tmp_path):
     trainer.train()
     assert logged(trainer, "eval_a_exact_match") == logged(trainer, "eval_b_exact_match") == [2, 4]
     assert logged(trainer, "eval_b_loss") == [1, 2, 3, 4]
+
+
+def test_patience_and_schedule_wait_for_what_is_generated(tmp_path):
+    options = {"max_steps": 12, "eval_strategy": "steps", "eval_steps": 1, "generation_eval_steps": 2}
+    watch = {"metric": "exact_match", "greater_is_better": True}
+    patient = counting(tmp_path / "a", exact_match(), **options, learning_rate=0.0)
+    patient.add_callback(PatienceCallback(2, **watch))
+    patient.train()
+    assert logged(patient, "eval_exact_match") == [2, 4, 6]
+    assert patient.state.global_step == 6
+    adaptive = counting(tmp_path / "b", exact_match(), **options, learning_rate=0.0)
+    adaptive.add_callback(AdaptiveEvaluationCallback(1, 3, **watch))
+    adaptive.train()
+    assert logged(adaptive, "eval_loss") == [1, 2, 3, 4, 6, 9, 12]
+    assert logged(adaptive, "eval_exact_match") == [2, 4, 6, 9, 12]
+
+
+def test_patience_still_misses_what_is_never_generated(tmp_path):
+    options = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 1, "generation_eval_steps": 2}
+    trainer = counting(tmp_path, exact_match(), **options)
+    trainer.add_callback(PatienceCallback(2, metric="rouge", greater_is_better=True))
+    with pytest.raises(ValueError, match=r"watches 'eval_rouge' and the evaluation gave .*eval_exact_match"):
+        trainer.train()
+    assert trainer.state.global_step == 2
 
 
 def test_the_best_is_chosen_where_its_metric_was_generated(tmp_path):
