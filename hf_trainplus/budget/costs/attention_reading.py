@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from hf_trainplus.budget.costs.model_shape import Attention, Side, Sizes
@@ -23,12 +24,14 @@ def attention_of(config: Any) -> tuple[tuple[Attention, ...], tuple[str, ...]]:
     if not heads:
         return (), ("no attention heads in the configuration: only weights times tokens are counted",)
     if getattr(config, "is_encoder_decoder", False):
-        return _encoder_decoder(config), ()
+        return _encoder_decoder(config), tuple(_notes(config))
     width, value_width = _widths(config, heads)
     causal = _is_causal(config)
+    if _bands(config):
+        return tuple(_banded(config, width, value_width)), tuple(_notes(config))
     kinds = getattr(config, "layer_types", None) or [_plain_kind(config)] * config.num_hidden_layers
     layers: list[Attention] = []
-    notes: list[str] = []
+    notes = _notes(config)
     for kind, number in Counter(kinds).items():
         if kind not in _QUADRATIC:
             notes.append(f"{number} {kind} layers: only their weights times tokens are counted")
@@ -36,6 +39,33 @@ def attention_of(config: Any) -> tuple[tuple[Attention, ...], tuple[str, ...]]:
         window = _first(config, "sliding_window", "attention_chunk_size") if _QUADRATIC[kind] else None
         layers.append(Attention(number, width, value_width, causal, window))
     return tuple(layers), tuple(notes)
+
+
+def _bands(config: Any) -> list[int]:
+    """Return the window of every encoder layer of Longformer's kind, nothing for other models."""
+    window = getattr(config, "attention_window", None)
+    if window is None:
+        return []
+    layers = _first(config, "encoder_layers", "num_hidden_layers")
+    return list(window) if isinstance(window, (list, tuple)) else [window] * layers
+
+
+def _banded(config: Any, width: int, value_width: int) -> Iterator[Attention]:
+    for window, number in Counter(_bands(config)).items():
+        yield Attention(number, width, value_width, window=window, banded=True)
+
+
+def _notes(config: Any) -> list[str]:
+    """Return what is assumed of attention that is neither dense nor a plain window."""
+    notes = []
+    if _bands(config):
+        notes.append(
+            "attention in windows: lengths are taken as multiples of the window, and one global token a sequence is "
+            "assumed, whose own attention is left out"
+        )
+    if getattr(config, "attention_type", None) == "block_sparse":
+        notes.append("block-sparse attention is counted as dense, which it is in short sequences")
+    return notes
 
 
 def _plain_kind(config: Any) -> str:
@@ -46,7 +76,7 @@ def _plain_kind(config: Any) -> str:
 def _encoder_decoder(config: Any) -> tuple[Attention, ...]:
     encoder_layers = _first(config, "encoder_layers", "num_layers", "num_hidden_layers")
     decoder_layers = _first(config, "decoder_layers", "num_decoder_layers") or encoder_layers
-    found = []
+    found: list[Attention] = []
     rows: tuple[tuple[int, str, bool, Side, Side], ...] = (
         (encoder_layers, "encoder_attention_heads", False, "input", "input"),
         (decoder_layers, "decoder_attention_heads", True, "target", "target"),
@@ -54,7 +84,10 @@ def _encoder_decoder(config: Any) -> tuple[Attention, ...]:
     )
     for layers, heads_name, causal, queries, keys in rows:
         width, value_width = _widths(config, _first(config, heads_name, "num_attention_heads", "num_heads"))
-        found.append(Attention(layers, width, value_width, causal, None, queries, keys))
+        if (queries, keys) == ("input", "input") and _bands(config):
+            found += _banded(config, width, value_width)
+        else:
+            found.append(Attention(layers, width, value_width, causal, None, queries, keys))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import fsum
+from math import ceil, fsum
 from typing import Literal
 
 from hf_trainplus.budget.costs.model_shape import Attention, ModelShape, Side
@@ -100,7 +100,9 @@ def forward_flops(shape: ModelShape, tokens: Tokens) -> Flops:
 def training_flops(shape: ModelShape, tokens: Tokens, *, gradient_checkpointing: bool = False) -> Flops:
     """Return the operations of training on the tokens: 6·N·D plus attention for a dense model trained as a whole.
 
-    Frozen weights cost no gradient of their own; inputs get one only where something trainable lies before.
+    Frozen weights cost no gradient of their own; inputs get one only where something trainable lies before. With
+    checkpointing all of them do, and all blocks are computed again: transformers then lets the gradient go on to the
+    embeddings, frozen or not (``enable_input_require_grads``).
 
     Args:
         shape: the model.
@@ -114,14 +116,14 @@ def training_flops(shape: ModelShape, tokens: Tokens, *, gradient_checkpointing:
     counts = tokens.counts()
     once = [(one, 2 * one.weights * one.share * counts[one.side]) for one in shape.products]
     looks = [(one, _attention(one, tokens)) for one in shape.attention]
-    again = fsum(cost for one, cost in once if one.in_block and (one.trainable or one.input_gradient))
-    again += fsum(cost for one, cost in looks if one.gradient)
+    everywhere = gradient_checkpointing
+    again = fsum(cost for one, cost in once if one.in_block) + fsum(cost for _, cost in looks)
     return Flops(
         forward=fsum(cost for _, cost in once),
         attention=fsum(cost for _, cost in looks),
         # both factors of attention's products come from activations, so each product has two gradients
-        input_gradient=fsum(cost for one, cost in once if one.input_gradient)
-        + fsum(2 * cost for one, cost in looks if one.gradient),
+        input_gradient=fsum(cost for one, cost in once if one.input_gradient or everywhere)
+        + fsum(2 * cost for one, cost in looks if one.gradient or everywhere),
         weight_gradient=fsum(cost for one, cost in once if one.trainable),
         recomputation=again if gradient_checkpointing else 0.0,
     )
@@ -131,8 +133,20 @@ def _attention(one: Attention, tokens: Tokens) -> float:
     keys = tokens.length_of(one.keys)
     if keys is None:
         return 0.0
+    if one.banded and one.window is not None and tokens.kernel == "dense":
+        return one.layers * 2 * _in_chunks(keys, one, one.window) * tokens.counts()[one.queries]
     seen = keys if tokens.kernel == "dense" else _seen(keys, one)
     return one.layers * 2 * (one.width + one.value_width) * seen * tokens.counts()[one.queries]
+
+
+def _in_chunks(length: float, one: Attention, window: int) -> float:
+    """Products a query in chunks of one window that overlap by half: scores of whole chunks, values of one and a half.
+
+    Source: Beltagy et al. 2020, "Longformer", appendix A, and its code in transformers, which pads to whole windows.
+    """
+    padded = ceil(length / window) * window
+    scores = 2 * padded * window - window**2
+    return (one.width * scores + one.value_width * 1.5 * window * padded) / length
 
 
 def _seen(length: float, one: Attention) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hf_trainplus.budget.costs.attention_reading import attention_of, experts_of, sizes_of
+from hf_trainplus.budget.costs.gradient_flow import GradientFlow, plain_name, reads_encoder
 from hf_trainplus.budget.costs.model_shape import Attention, ModelShape, Product, Side
 
 if TYPE_CHECKING:
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 _A_SEQUENCE = re.compile(r"(^|\.)(pooler|seq_relationship)(\.|$)")
+# Longformer's global tokens, of which a sequence has one or few
+_GLOBAL_QUERY = "query_global"
 _HEADS_ON_ONE_POSITION = ("classifier", "pre_classifier", "classification_head")
-_CROSS_KEYS = re.compile(
-    r"(EncDecAttention\.[kv]|(encoder_attn|crossattention|cross_attn).*\.(k_proj|v_proj|key|value))$"
-)
 
 
 def read_model(model: Any) -> ModelShape:
@@ -144,20 +144,32 @@ def _numel(parameter: Any) -> int:
 def _products(model: nn.Module, config: Any) -> Iterator[Product]:
     experts = experts_of(config) if config is not None else None
     encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
-    trained_before = False
+    flow, kind = GradientFlow(_trained(model)), _class_name(model)
     for name, module in model.named_modules():
         if "original_module" in name:
             continue
+        gradient_goes_on = flow.reaches(name)
         for weights, share, trainable in _weights(name, module, experts):
             yield Product(
                 weights=float(weights),
                 share=share * _repeats(name, config),
                 trainable=trainable,
-                input_gradient=trained_before,
+                input_gradient=gradient_goes_on,
                 in_block=re.search(r"\.\d+\.", name) is not None,
-                side=_side(name, type(model).__name__, encoder_decoder),
+                side=_side(plain_name(name), kind, encoder_decoder),
             )
-        trained_before |= any(p.requires_grad for p in module.parameters(recurse=False))
+
+
+def _trained(model: nn.Module) -> set[str]:
+    """Return the names of the modules with trainable weights of their own."""
+    named = model.named_parameters(remove_duplicate=False)
+    return {name.rpartition(".")[0] for name, one in named if one.requires_grad}
+
+
+def _class_name(model: nn.Module) -> str:
+    """Return the name of the model's class; an adapter's wrapper has one of its own."""
+    base: Any = getattr(model, "get_base_model", None)
+    return type(model if base is None else base()).__name__
 
 
 def _repeats(name: str, config: Any) -> float:
@@ -190,9 +202,9 @@ def _side(name: str, model: str, encoder_decoder: bool) -> Side:
     one_position = first in _HEADS_ON_ONE_POSITION and any(
         task in model for task in ("SequenceClassification", "ImageClassification", "MultipleChoice")
     )
-    if _A_SEQUENCE.search(name) or one_position:
+    if _A_SEQUENCE.search(name) or one_position or _GLOBAL_QUERY in name:
         return "sequence"
-    if not encoder_decoder or "encoder" in name.split(".") or _CROSS_KEYS.search(name):
+    if not encoder_decoder or "encoder" in name.split(".") or reads_encoder(name):
         return "input"
     return "target"
 

@@ -44,6 +44,7 @@ class Attention:
         queries: side of the tokens that look.
         keys: side of the tokens looked at.
         gradient: whether a gradient goes through.
+        banded: whether also a dense kernel leaves out what is outside the window, in overlapping chunks (Longformer).
     """
 
     layers: int
@@ -54,6 +55,7 @@ class Attention:
     queries: Side = "input"
     keys: Side = "input"
     gradient: bool = True
+    banded: bool = False
 
 
 @dataclass(frozen=True)

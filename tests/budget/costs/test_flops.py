@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertForSequenceClassification, BigBirdConfig
 
 from hf_trainplus.budget.costs.flops import Tokens, forward_flops, training_flops
 from hf_trainplus.budget.costs.model_reading import read_model
@@ -17,7 +18,7 @@ def counted(model):
     """Operations forward, and forward plus backward, as PyTorch counts them."""
     torch.manual_seed(0)
     with FlopCounterMode(display=False) as forward:
-        loss = model(**tiny_models.inputs(model)).loss
+        loss = model(**tiny_models.inputs(getattr(model, "get_base_model", lambda: model)())).loss
     with FlopCounterMode(display=False) as backward:
         loss.backward()
     return forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
@@ -44,10 +45,9 @@ def test_only_activated_experts_count(name, chosen):
     assert shape.activated_parameters < 0.7 * shape.parameters
 
 
-def frozen_below():
-    model = tiny_models.llama(4)
+def frozen(model, *parts):
     for name, parameter in model.named_parameters():
-        parameter.requires_grad = not ("embed" in name or "layers.0." in name or "layers.1." in name)
+        parameter.requires_grad = not any(part in name for part in parts)
     return model
 
 
@@ -58,45 +58,126 @@ def head_only():
     return model
 
 
-def lora(targets):
+def lora(model, *targets, task="CAUSAL_LM", **options):
     peft = pytest.importorskip("peft")
-    config = peft.LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM")
-    return peft.get_peft_model(tiny_models.llama(4), config)
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(targets), task_type=task, **options))
+
+
+def bert_classifier():
+    return tiny_models.bert(BertForSequenceClassification, 4)
+
+
+LOWER = ("embed", "wte", "wpe", "layers.0.", "layers.1.", "layer.0.", "layer.1.", "h.0.", "h.1.")
 
 
 # PEFT 0.21 reads a property that transformers 5.24 has renamed
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning", "ignore:.*fan_in_fan_out.*")
 @pytest.mark.parametrize(
     ("make", "within"),
     [
-        (frozen_below, 0.02),
+        (lambda: frozen(tiny_models.llama(4), *LOWER), 1e-9),
+        (lambda: frozen(tiny_models.gpt2(4), *LOWER), 1e-9),
+        (lambda: frozen(bert_classifier(), *LOWER), 1e-9),
+        (lambda: frozen(bert_classifier(), "embeddings"), 1e-9),
+        (lambda: frozen(bert_classifier(), "bert."), 1e-9),
+        (lambda: frozen(tiny_models.gpt2(4), ".weight"), 1e-9),
+        (lambda: frozen(tiny_models.t5(), "encoder.", "shared"), 1e-9),
         (head_only, 1e-9),
-        # the gradient of the very first projections' input is counted though nothing lies below
-        (lambda: lora(["q_proj", "v_proj"]), 0.03),
-        (lambda: lora("all-linear"), 0.02),
+        (lambda: lora(tiny_models.gpt2(4), "c_attn"), 1e-9),
+        # in the first layer that has adapters, the gradient of the keys is counted though nothing needs it
+        (lambda: lora(tiny_models.llama(4), "q_proj", "v_proj"), 0.015),
+        (lambda: lora(tiny_models.llama(4), "q_proj", "v_proj", layers_to_transform=[2, 3]), 0.015),
+        (lambda: lora(bert_classifier(), "query", "value", task="SEQ_CLS"), 0.015),
+        (lambda: lora(tiny_models.llama(4), "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "down_proj"), 1e-9),
     ],
-    ids=["lower half frozen", "head only", "LoRA on q and v", "LoRA everywhere"],
+    ids=[
+        "Llama's lower half",
+        "GPT-2's lower half",
+        "BERT's lower half",
+        "BERT's embeddings",
+        "BERT's body",
+        "all but biases",
+        "T5's encoder",
+        "all but the head",
+        "LoRA in GPT-2",
+        "LoRA on q and v",
+        "LoRA in upper layers",
+        "LoRA in a classifier",
+        "LoRA everywhere",
+    ],
 )
 def test_frozen_parts_cost_no_gradient_of_their_own(make, within):
     model = make()
-    _, both = counted(model)
+    forward, both = counted(model)
     shape = read_model(model)
+    assert forward_flops(shape, tokens_of(model)).total == forward
     assert training_flops(shape, tokens_of(model)).total == pytest.approx(both, rel=within)
     assert shape.trainable_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def test_checkpointing_adds_a_forward_pass_of_the_blocks():
-    model = tiny_models.llama(4)
+def checkpointed(model, *, reentrant=False):
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-    enable({"use_reentrant": False})
+    enable({"use_reentrant": reentrant})
     model.train()
+    return model
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning",
+    "ignore:.*gradient_checkpointing_enable.*:FutureWarning",
+    "ignore:.*fan_in_fan_out.*",
+)
+@pytest.mark.parametrize(
+    ("make", "within"),
+    [
+        (lambda: checkpointed(tiny_models.gpt2(4)), 1e-9),
+        (lambda: checkpointed(bert_classifier()), 1e-9),
+        (lambda: checkpointed(tiny_models.t5()), 1e-9),
+        (lambda: checkpointed(frozen(tiny_models.gpt2(4), *LOWER)), 1e-9),
+        (lambda: checkpointed(lora(tiny_models.gpt2(4), "c_attn")), 1e-9),
+        # PyTorch leaves out the last product of a block without dropout, whose output nothing in its backward pass needs
+        (lambda: checkpointed(tiny_models.llama(4)), 0.05),
+        (lambda: checkpointed(lora(tiny_models.llama(4), "q_proj", "v_proj")), 0.06),
+    ],
+    ids=["GPT-2", "BERT", "T5", "frozen lower half", "LoRA in GPT-2", "Llama", "LoRA in Llama"],
+)
+def test_checkpointing_computes_every_block_again_and_lets_the_gradient_reach_the_embeddings(make, within):
+    model = make()
     _, both = counted(model)
-    shape, tokens = read_model(model), tokens_of(model)
-    cost = training_flops(shape, tokens, gradient_checkpointing=True)
-    # PyTorch leaves out the last product of a block, whose output nothing in the backward pass needs
-    assert cost.total == pytest.approx(both, rel=0.05)
+    cost = training_flops(read_model(model), tokens_of(model), gradient_checkpointing=True)
+    assert cost.total == pytest.approx(both, rel=within)
+
+
+def test_the_head_is_not_computed_again():
+    cost = training_flops(read_model(tiny_models.llama(4)), Tokens(ROWS * LENGTH, LENGTH), gradient_checkpointing=True)
     head = 2 * 64 * tiny_models.WORDS * ROWS * LENGTH
     assert cost.recomputation == cost.forward + cost.attention - head
+
+
+@pytest.mark.parametrize("name", ["longformer", "led"])
+def test_attention_in_windows_is_counted_in_windows(name):
+    """Left out are the global token's own attention and the products that mask what is outside of a window."""
+    model = getattr(tiny_models, name)()
+    forward, both = counted(model)
+    shape = read_model(model)
+    assert forward_flops(shape, tokens_of(model)).total == pytest.approx(forward, rel=0.01)
+    assert training_flops(shape, tokens_of(model)).total == pytest.approx(both, rel=0.01)
+    assert any("one global token a sequence is assumed" in note for note in shape.notes)
+
+
+def test_attention_in_windows_grows_with_the_tokens_alone():
+    shape = ModelShape("one", 1, 1, (), (Attention(1, 8, 8, window=16, banded=True),))
+    short, long = (forward_flops(shape, Tokens(16 * 64, length)).attention for length in (64, 1024))
+    assert short == 2 * 16 * 8 * (16 * (2 * 64 - 16) + 1.5 * 16 * 64)
+    assert long / short == pytest.approx(1.07, abs=0.01)
+    assert forward_flops(shape, Tokens(640, 64, kernel="skipping")).attention == 640 * 2 * 16 * 16
+
+
+def test_block_sparse_attention_is_said_to_be_counted_as_dense():
+    config = BigBirdConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    assert any("block-sparse attention is counted as dense" in note for note in read_model(config).notes)
 
 
 def test_the_rule_of_thumb_for_a_number_of_parameters():

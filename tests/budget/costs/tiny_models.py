@@ -11,8 +11,12 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    LEDConfig,
+    LEDForConditionalGeneration,
     LlamaConfig,
     LlamaForCausalLM,
+    LongformerConfig,
+    LongformerForSequenceClassification,
     MixtralConfig,
     MixtralForCausalLM,
     Qwen2MoeConfig,
@@ -90,12 +94,32 @@ def switch():
     )
 
 
+WINDOW = 16
+
+
+def longformer():
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": WORDS}
+    options = {**sizes, "attention_window": WINDOW, "pad_token_id": 1}
+    return LongformerForSequenceClassification(LongformerConfig(num_hidden_layers=2, **options))
+
+
+def led():
+    sizes = {"encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    options = {**sizes, "d_model": 64, "vocab_size": WORDS, "attention_window": WINDOW}
+    return LEDForConditionalGeneration(LEDConfig(encoder_layers=2, decoder_layers=2, **options))
+
+
 def inputs(model):
-    """A batch with labels of the right kind."""
+    """A batch with labels of the right kind, and one global token for models that have such."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, WORDS, (ROWS, LENGTH), generator=generator)
+    if isinstance(model, LEDForConditionalGeneration):
+        looks = torch.zeros_like(ids)
+        looks[:, 0] = 1
+        labels = torch.randint(3, WORDS, (ROWS, TARGET), generator=generator)
+        return {"input_ids": ids, "labels": labels, "global_attention_mask": looks}
     if model.config.is_encoder_decoder:
         return {"input_ids": ids, "labels": torch.randint(3, WORDS, (ROWS, TARGET), generator=generator)}
-    if isinstance(model, BertForSequenceClassification):
+    if "SequenceClassification" in type(model).__name__:
         return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.long)}
     return {"input_ids": ids, "labels": ids}
