@@ -140,6 +140,42 @@ def test_a_constant_metric_is_won_by_the_first_and_costs_its_error_rate_not_ever
     assert {record.basis for record in run.records if record.loser is not None} <= {"certain", "exact"}
 
 
+def _shares(seed, kind, evaluations=20, rows=2000):
+    """Correctness by share, as of the tokens of a row; without a step between nothing and all right, or with few."""
+    generator = np.random.default_rng(seed)
+    ability, noise = generator.random((1, rows)), generator.normal(size=(evaluations, rows))
+    gap = np.abs(np.arange(evaluations) - 12)[:, None]
+    if kind == "shares":
+        return np.round(np.clip(0.5 + 0.5 * ability + 0.1 * noise - 0.01 * gap, 0, 1) * 20) / 20
+    if kind == "never at an end":
+        return np.clip(0.3 + 0.5 * ability + 0.05 * noise - 0.005 * gap, 0.01, 0.99)
+    right = (ability < 0.6 - 0.004 * gap + 0.1 * noise).astype(float)
+    return np.where(generator.random(right.shape) < 0.05, 0.5, right)
+
+
+@pytest.mark.parametrize("kind", ["shares", "never at an end", "mostly right or wrong"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("patience", [None, 4])
+def test_scores_between_their_bounds_are_raced(kind, seed, patience):
+    correct = _shares(seed, kind)
+    trace = ReplayTrace(np.ones_like(correct), np.arange(1, 21), correct=correct)
+    run = run_race(trace, "error", seed=seed, patience=patience)
+    levels = trace.values("error")[: run.stopped + 1]
+    assert run.final.best == int(levels.argmin())
+    assert run.race.cost <= 1.0
+    if patience is not None:
+        assert run.stopped == stock_stop(trace.values("error"), patience)
+
+
+def test_a_checkpoint_without_an_error_is_beaten_by_none():
+    generator = np.random.default_rng(0)
+    correct = (generator.random((20, 2000)) < 0.998).astype(float)
+    correct[8] = 1.0
+    trace = ReplayTrace(np.ones_like(correct), np.arange(1, 21), correct=correct)
+    for seed in range(4):
+        assert run_race(trace, "error", seed=seed).final.best == 8
+
+
 def test_greater_is_better_takes_the_largest():
     trace = synthetic(4, rows=1000)
     metric = ScoreMetric("accuracy", greater_is_better=True, lower=0.0, upper=1.0)

@@ -148,7 +148,7 @@ class Judge:
     def may_judge(self, state: RaceState, depth: int) -> bool:
         """True where a look was planned, so that looking more often cannot raise the chance of a wrong verdict."""
         deep = not isinstance(self.metric, OpaqueMetric) or depth >= LEAST_SHARE * state.size
-        return deep and bool(depth in self.looks or depth == state.design.milestone)
+        return depth > 0 and deep and bool(depth in self.looks or depth == state.design.milestone)
 
     def _defined(self, column: Column) -> bool:
         if isinstance(self.metric, OpaqueMetric):

@@ -93,11 +93,14 @@ def strata_of_reference(reference: Column, past: Volatility, metric: AdditiveMet
 
 
 def worst_rows(reference: Column, metric: AdditiveMetric) -> npt.NDArray[np.bool_] | None:
-    """(N,) True where a bounded score is at its worst; None when the metric has no bounds on both sides."""
+    """(N,) True where a score of two values is at its worst, so that only there it can gain; None for other metrics."""
     if not (isinstance(metric, ScoreMetric) and np.isfinite(metric.lower) and np.isfinite(metric.upper)):
         return None
-    worst = metric.lower if metric.greater_is_better else metric.upper
-    return np.asarray(reference.values[:, 0] == worst)
+    worst, best = metric.lower, metric.upper
+    if not metric.greater_is_better:
+        worst, best = best, worst
+    at_worst = reference.values[:, 0] == worst
+    return np.asarray(at_worst) if bool((at_worst | (reference.values[:, 0] == best)).all()) else None
 
 
 def clue_of(reference: Column, metric: AdditiveMetric) -> Float64Array:
