@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 from zipfile import BadZipFile
@@ -60,9 +61,14 @@ def replay_command(
     except (ValueError, OSError, BadZipFile) as error:
         raise typer.BadParameter(str(error)) from error
     if as_json:
-        print(json.dumps({key: getattr(result, key) for key in _KEYS}))
+        print(json.dumps({key: _plain(getattr(result, key)) for key in _KEYS}))
     else:
         Console().print(replay_table(result, title=trace.name))
+
+
+def _plain(value: str | float) -> str | float | None:
+    """Return a value as strict JSON has it: a regret without bound is none that a number tells."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replay_table(result: ReplayResult, title: str) -> Table:

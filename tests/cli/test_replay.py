@@ -64,6 +64,19 @@ def test_options_reach_the_policy(trace):
     assert strict["best_index"] == strict["stock_best_index"]
 
 
+def test_json_stays_strict_where_the_choice_has_no_value(tmp_path):
+    loss = np.random.default_rng(0).random((4, 600)) + np.array([3.0, 1.0, 2.0, 0.0])[:, None]
+    loss[3, 5] = np.inf  # a subset that lacks the row takes this one
+    ReplayTrace(loss, np.arange(1, 5)).save(tmp_path / "run.npz")
+
+    def refused(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    answer = call("replay", tmp_path / "run.npz", "--policy", "subset", "--fraction", 0.1, "--seed", 1, "--json")
+    printed = json.loads(answer.stdout, parse_constant=refused)
+    assert (printed["best_index"], printed["stock_best_index"], printed["regret_se"]) == (3, 1, None)
+
+
 def test_the_table_names_policy_and_cost(trace):
     answer = call("replay", trace, "--policy", "full")
     assert answer.exit_code == 0

@@ -190,3 +190,38 @@ def test_a_recorded_run_replays_below_its_reach():
 def test_correctness_is_between_zero_and_one():
     with pytest.raises(ValueError, match="outside 0 to 1"):
         ReplayTrace(np.ones((2, 3)), np.arange(2), np.full((2, 3), 7.0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_evaluation_that_is_no_number_is_no_best_and_makes_no_other_false(policy):
+    trace = synthetic(0, evaluations=20, rows=800)
+    without = replay(trace, policy)
+    loss = trace.loss.copy()
+    loss[1] = np.nan
+    broken = replay(ReplayTrace(loss, trace.step), policy)
+    assert broken.stock_best_index == without.stock_best_index
+    if policy in ("full", "race"):
+        assert (broken.best_index, broken.false_new_best) == (broken.stock_best_index, 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_finite_is_an_error_of_every_policy(policy):
+    trace = ReplayTrace(np.full((3, 600), np.nan), np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match="no evaluation of the trace is finite"):
+        replay(trace, policy)
+
+
+def test_rows_without_targets_have_no_loss():
+    trace = synthetic(2, evaluations=20, rows=800)
+    counts = np.where(np.arange(800) % 5 == 0, 0.0, 2.0)
+    plain = ReplayTrace(trace.loss * counts, trace.step, target_count=counts)
+    loss = np.where(counts > 0, trace.loss * counts, np.nan)
+    masked = ReplayTrace(loss, trace.step, target_count=counts)
+    np.testing.assert_array_equal(plain.values("loss"), masked.values("loss"))
+    assert replay(masked, "race").best_index == replay(masked, "full").best_index == int(plain.values("loss").argmin())
+
+
+@pytest.mark.parametrize("name", ["label", "target_count"])
+def test_columns_of_rows_have_one_value_a_row(name):
+    with pytest.raises(ValueError, match=rf"{name} \(3,\) and loss \(2, 4\); give {name} \(N,\)"):
+        ReplayTrace(np.ones((2, 4)), np.array([1, 2]), **{name: np.ones(3, int)})

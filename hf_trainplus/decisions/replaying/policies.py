@@ -111,7 +111,7 @@ def replay(
         Cost and choice.
 
     Raises:
-        ValueError: another policy or metric.
+        ValueError: another policy or metric, or a trace without a finite value.
 
     Example:
         >>> levels = np.array([2.0, 0.5, 1.0])[:, None]
@@ -124,7 +124,10 @@ def replay(
         raise ValueError(f"policy={policy!r}; allowed are {', '.join(POLICIES)}.")
     given = options or ReplayOptions()
     run = {"race": _race, "full": _race, "subset": _subset, "adaptive": _adaptive}[policy]
-    stock = _watch(enumerate(trace.values(metric)), given.patience)
+    levels = trace.values(metric)
+    if not bool(np.isfinite(levels).any()):
+        raise ValueError("no evaluation of the trace is finite, so none is best; record a run that has finite losses.")
+    stock = _watch(enumerate(levels), given.patience)
     start = clock()
     found = run(trace, metric, given, policy == "full")
     return _beside_stock(trace, (policy, metric), found, stock, clock() - start)
@@ -137,7 +140,7 @@ def _beside_stock(
     levels = trace.values(metric)
     spread = float(np.std(trace.row_values(metric)[stock.best])) / float(np.sqrt(trace.size))
     gap = float(levels[found.best] - levels[stock.best])
-    lowest = np.minimum.accumulate(levels)
+    lowest = np.minimum.accumulate(np.where(np.isfinite(levels), levels, np.inf))  # no number is never a best
     return ReplayResult(
         policy=policy,
         metric=metric,
@@ -174,8 +177,8 @@ def _race(trace: ReplayTrace, metric: str, options: ReplayOptions, full: bool) -
             stop = index
             break
     best = drive(race.finish(live=stop), driver).best
-    if best is None:
-        raise ValueError("no evaluation of the trace is finite, so none is best; record a run that has finite losses.")
+    if best is None:  # the run was stopped before its first finite evaluation
+        raise ValueError(f"no evaluation up to {stop} is finite, so none is best; give more patience.")
     return _Outcome(best, stop, race.state.pairs, new_best, race.state.reloads)
 
 

@@ -46,6 +46,11 @@ class ReplayTrace:
             raise ValueError(f"loss {self.loss.shape} and step {self.step.shape}; give loss (T, N) and step (T,).")
         if self.correct is not None and self.correct.shape != self.loss.shape:
             raise ValueError(f"correct {self.correct.shape} and loss {self.loss.shape}; give equal shapes.")
+        for name, column in (("label", self.label), ("target_count", self.target_count)):
+            if column is not None and column.shape != (self.size,):
+                raise ValueError(
+                    f"{name} {column.shape} and loss {self.loss.shape}; give {name} (N,), one value a row."
+                )
         if self.correct is not None and not bool(((self.correct >= 0) & (self.correct <= 1)).all()):
             raise ValueError("correct holds values outside 0 to 1; give 1 where the prediction was right, else 0.")
         if bool((np.diff(self.step) <= 0).any()):
@@ -108,7 +113,8 @@ class ReplayTrace:
         """(T, N) values whose mean over rows is the metric."""
         self.metric(name)
         if name == "loss":
-            return np.asarray(self.loss / self.targets().mean(), dtype=np.float64)
+            counted = np.where(self.targets() > 0, self.loss, 0.0)
+            return np.asarray(counted / self.targets().mean(), dtype=np.float64)
         assert self.correct is not None  # noqa: S101 - metric() has checked it
         return 1.0 - self.correct
 
