@@ -31,7 +31,7 @@ class RunControl:
 
     Args:
         evaluate_at_stop: evaluate where a run is ended; None = when it evaluates at all.
-        save_at_stop: save there; None = unless ``save_strategy="no"``.
+        save_at_stop: save there; None = yes, under ``save_strategy="no"`` too: what is not saved is lost.
         leaves_evaluations: whether the trainer leaves an evaluation at a signal and makes up for it on a resume.
     """
 
@@ -61,7 +61,7 @@ class RunControl:
         """Return the phases that end a run here."""
         evaluates = args.eval_strategy != "no" or "evaluation" in self._done_at
         evaluate = evaluates if self._evaluate_at_stop is None else self._evaluate_at_stop
-        save = args.save_strategy != "no" if self._save_at_stop is None else self._save_at_stop
+        save = self._save_at_stop is not False
         wanted: tuple[tuple[Phase, bool], ...] = (("evaluation", evaluate), ("save", save))
         return tuple(phase for phase, want in wanted if want)
 

@@ -54,7 +54,7 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
         stop_file: a file whose existence ends the run.
         lr_follows_budget: read the learning-rate schedule at the share of the budget used, not at the step.
         evaluate_at_stop: evaluate where the budget ends the run; None = when the run evaluates at all.
-        save_at_stop: save a checkpoint there; None = unless ``save_strategy="no"``.
+        save_at_stop: save a checkpoint there, from which the run goes on; None = yes, under ``save_strategy="no"`` too.
         margin_seconds: time kept back for leaving the process, in seconds, >= 0.
         expected_seconds: what an ``"evaluation"`` or a ``"save"`` takes, where it is known before it is measured.
         count_from_process_start: count imports and loading too; False counts from the start of training.

@@ -214,14 +214,33 @@ def test_saving_only_the_best_still_saves_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["no", "steps"])
-def test_what_the_user_turned_off_stays_off(tmp_path, strategy):
+def test_a_run_that_evaluates_nothing_does_not_do_so_at_its_end(tmp_path, strategy):
     run = Run(tmp_path, "wall_clock=20", train={"eval_strategy": "no", "save_strategy": strategy})
     assert run.evaluations == []
-    assert run.saves[-1:] == ([] if strategy == "no" else [run.end])
+    assert run.saves[-1] == run.end
+
+
+@pytest.mark.parametrize("budget", ["wall_clock=20", "max_steps=7"])
+def test_a_spent_budget_is_saved_though_nothing_else_is(budget, tmp_path):
+    """Without it the same command would begin again, and what was spent would be lost."""
+    train = {"eval_strategy": "no", "save_strategy": "no"}
+    first = Run(tmp_path, budget, train=train)
+    assert first.reason is StopReason.BUDGET_SPENT
+    assert first.saves[-1] == first.end
+    assert first.clock.now <= 20
+    again = Run(tmp_path, budget, resume=True, train=train)
+    assert again.steps == again.saves == []
+    assert torch.equal(weights(first), weights(again))
+
+
+def test_a_save_at_the_stop_can_be_refused(tmp_path):
+    run = Run(tmp_path, "wall_clock=20", save_at_stop=False, train={"save_strategy": "no"})
+    assert run.reason is StopReason.BUDGET_SPENT
+    assert run.saves == []
 
 
 def test_what_to_do_at_the_stop_can_be_said(tmp_path):
-    run = Run(tmp_path, "wall_clock=20", train={"save_strategy": "no"}, evaluate_at_stop=False, save_at_stop=True)
+    run = Run(tmp_path, "wall_clock=20", train={"save_strategy": "no"}, evaluate_at_stop=False)
     assert run.saves[-1] == run.end
     assert run.evaluations == [10]
 
@@ -495,13 +514,13 @@ def test_what_one_rank_sees_can_be_asked_between_boundaries(tmp_path):
 
 def test_the_learning_rate_ends_where_it_was_planned_to(tmp_path):
     train = {"max_steps": 1000, "logging_steps": 1, "warmup_steps": 100, "eval_strategy": "no", "save_strategy": "no"}
-    followed = Run(tmp_path / "a", "wall_clock=50", lr_follows_budget=True, train=train)
+    followed = Run(tmp_path / "a", "wall_clock=50", lr_follows_budget=True, save_at_stop=False, train=train)
     assert followed.end == 50 or followed.end == 49
     assert max(followed.rates) == pytest.approx(0.1, rel=0.03)
     assert followed.rates[0] == 0.0
     assert 3 <= followed.rates.index(max(followed.rates)) <= 6
     assert followed.rates[-1] <= 0.1 / 30
-    left_alone = Run(tmp_path / "b", "wall_clock=50", train=train)
+    left_alone = Run(tmp_path / "b", "wall_clock=50", save_at_stop=False, train=train)
     assert left_alone.rates[-1] == pytest.approx(0.1 * 48 / 100, rel=0.05)
 
 

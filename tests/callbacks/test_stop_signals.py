@@ -144,11 +144,26 @@ def test_with_any_trainer_it_acts_at_step_boundaries(tmp_path):
     assert (tmp_path / "checkpoint-2" / "model.safetensors").is_file()
 
 
-def test_nothing_is_saved_where_nothing_is_to_be_saved(tmp_path):
-    trainer = make(tmp_path, save_strategy="no", callbacks=[Send(2)])
-    trainer.train()
-    assert trainer.state.global_step == 2
-    assert not list(tmp_path.glob("checkpoint-*"))
+@pytest.mark.parametrize(
+    ("kind", "callbacks"),
+    [
+        (PlusTrainer, lambda: []),
+        (Trainer, lambda: [StopSignalsCallback()]),
+        (Trainer, lambda: [BudgetCallback()]),
+    ],
+    ids=["PlusTrainer", "StopSignalsCallback", "BudgetCallback"],
+)
+def test_what_would_be_lost_is_saved_where_nothing_else_is(kind, callbacks, tmp_path):
+    whole = make(tmp_path / "whole", kind=kind, save_strategy="no")
+    whole.train()
+    assert not list((tmp_path / "whole").glob("checkpoint-*"))
+    stopped = make(tmp_path / "run", kind=kind, save_strategy="no", callbacks=[*callbacks(), Send(2)])
+    stopped.train()
+    assert stopped.state.global_step == 2
+    resumed = make(tmp_path / "run", kind=kind, save_strategy="no", callbacks=callbacks())
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 6
+    assert all(map(torch.equal, whole.model.state_dict().values(), resumed.model.state_dict().values()))
 
 
 def test_an_unknown_signal_is_refused():
