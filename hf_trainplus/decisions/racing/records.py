@@ -34,6 +34,8 @@ class ComparisonRecord:
         regret: most that the metric can lose by dropping the loser, in its units, below 0 where the other is better
             for sure; None while open.
         tolerance: regret allowed, in standard errors of the full-set metric.
+        full: which of the two was read fully; its exact mean anchors the difference.
+        references: fully known checkpoints on which the difference is regressed, the newest last.
         candidates: checkpoints open before the comparison.
         pairs: (checkpoint, row) pairs evaluated so far.
         stock_pairs: pairs that stock evaluation would have evaluated so far.
@@ -61,6 +63,8 @@ class ComparisonRecord:
     discordant: int | None
     regret: float | None
     tolerance: float
+    full: tuple[int, ...]
+    references: tuple[int, ...]
     candidates: tuple[int, ...]
     pairs: int
     stock_pairs: int

@@ -70,6 +70,8 @@ def comparison_record(
         discordant=estimated.discordant if estimated else None,
         regret=outcome.regret,
         tolerance=judge.config.tolerance,
+        full=tuple(key for key in pair if state.full(key)),
+        references=tuple(state.references),
         candidates=before,
         pairs=state.pairs,
         stock_pairs=state.observations * state.size,
