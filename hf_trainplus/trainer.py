@@ -34,6 +34,8 @@ from hf_trainplus.training.step_evaluation import FailedSets, evaluate_step
 if TYPE_CHECKING:
     from hf_trainplus.budget.stages import StagePlan
     from hf_trainplus.decisions.strategies.protocol import SubsetStrategy
+    from hf_trainplus.evaluation.loop import LoopOutput
+    from hf_trainplus.results import ExampleResults
     from hf_trainplus.training.runner import EvaluationRunner
     from hf_trainplus.training.scheduled import ScheduledEvaluations
 
@@ -122,6 +124,15 @@ class PlusTrainer(StagedHooks):
         made = ScheduledEvaluations(self, self._runner)
         made.begin(self._resumed_from)
         return made
+
+    @property
+    def example_results(self) -> ExampleResults | None:
+        """Per-example results of the newest evaluation, of the rows that it read; None before there was one.
+
+        In ``on_evaluate`` they are those of the evaluation, or of the one of several sets, that has just been logged.
+        """
+        last: LoopOutput | None = self.__dict__["_runner"].last if "_runner" in self.__dict__ else None
+        return None if last is None else last.results
 
     @property
     def _schedules(self) -> bool:

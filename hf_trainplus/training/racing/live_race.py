@@ -308,6 +308,7 @@ class LiveRace:
 
     def _logged(self, observed: Observed, request: Request, prefix: str) -> EvalLoopOutput:
         output = LoopOutput(observed.results, None, None, None, True, True, 0, observed.seconds)
+        self._runner.last = output
         # no function of all rows' predictions is called on the rows of a race
         request = replace(request, subset=observed.subset, loss_only=True)
         result = result_of(self._runner, output, request, prefix)
