@@ -6,12 +6,15 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from tests.support.launch import ROOT, environment, torchrun
 
 SCRIPT = ROOT / "tests" / "support" / "staged_launch.py"
+FSDP = ("fsdp2", "fsdp2_shards")
 PLAN = {
     "stages": [
         {"name": "look", "budget": {"max_steps": 3}, "learning_rate": 1e-2, "per_device_train_batch_size": 4},
@@ -43,11 +46,25 @@ def one_launch(tmp_path_factory):
     return of
 
 
+def configuration(name, folder):
+    """Return the recipes' configuration; of a sharded one, a copy whose checkpoints are shards."""
+    path = ROOT / "recipes" / "accelerate" / f"{name.removesuffix('_shards')}.yaml"
+    if path.stem == name:
+        return path
+    found = yaml.safe_load(path.read_text())
+    found["fsdp_config"]["fsdp_state_dict_type"] = "SHARDED_STATE_DICT"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(found))
+    return folder / "config.yaml"
+
+
 def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2"), *options):
     trainplus = [sys.executable, "-c", "from hf_trainplus.cli import main; main()", "run", str(plan), "--json"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
-    launch += [str(ROOT / "recipes" / "accelerate" / f"{config}.yaml"), "--main_process_port", "0", *options]
-    command = [*trainplus, "--output-dir", str(folder), "--", *launch, str(SCRIPT), str(folder)]
+    launch += [str(configuration(config, folder)), "--main_process_port", "0", *options]
+    # on the CPU Accelerate passes over what is asked of FSDP, and trains under DDP
+    script = [str(ROOT / "tests" / "support" / "fsdp_on_cpu.py"), str(SCRIPT)] if config in FSDP else [str(SCRIPT)]
+    command = [*trainplus, "--output-dir", str(folder), "--", *launch, *script, str(folder)]
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -59,6 +76,7 @@ def run_plan(plan, folder, config, steps=("step 3 on 2", "step 6 on 2"), *option
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     assert [line for line in done.stdout.splitlines() if line.startswith("step ")] == list(steps)
+    assert done.stdout.count("trained under FSDPModule") == len(steps) * (config in FSDP)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -70,7 +88,11 @@ def skip_without_deepspeed(config):
 
 
 def weights(folder, step=6):
-    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+    shards = folder / f"checkpoint-{step}" / "pytorch_model_fsdp_0"
+    if not shards.is_dir():
+        return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+    dcp_to_torch_save(shards, folder / "whole.pt")
+    return torch.load(folder / "whole.pt", weights_only=True)["model"]
 
 
 def rates(folder, step=6):
@@ -85,6 +107,7 @@ def rates(folder, step=6):
     [
         ("two_cpu", "bert.embeddings.*", 0.0),
         ("fsdp2", "bert.embeddings.*", 1e-5),
+        ("fsdp2_shards", "bert.embeddings.*", 1e-5),
         ("zero2", None, 1e-5),  # DeepSpeed's own loading, which needs equal processes and parameters
     ],
 )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from accelerate.utils import load_fsdp_optimizer
 from transformers.trainer import OPTIMIZER_NAME
 from transformers.utils import logging
 
@@ -99,9 +98,9 @@ def cross(trainer: Trainer, checkpoint: str, schedule: Schedule | None) -> None:
         schedule: the schedule as it was made.
     """
     if trainer.is_fsdp_enabled:
-        load_fsdp_optimizer(
-            trainer.accelerator.state.fsdp_plugin, trainer.accelerator, trainer.optimizer, trainer.model, checkpoint
-        )
+        from hf_trainplus.training.stages.fsdp_crossing import load_moments
+
+        load_moments(trainer, checkpoint)
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         if schedule is not None:
             schedule.put_back(trainer.lr_scheduler, trainer.optimizer)
