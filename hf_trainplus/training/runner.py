@@ -220,8 +220,11 @@ class EvaluationRunner:
 
     def rows_are_independent(self) -> bool:
         """Say whether a row's loss is known to be its own: by its formula, or because an evaluation has shown it."""
-        inner = self.trainer.accelerator.unwrap_model(self.trainer.model, keep_torch_compile=False)
-        return self._is_independent(self._formula_of(inner))
+        return self._is_independent(self.loss_kind())
+
+    def loss_kind(self) -> LossKind | None:
+        """Return the formula of the model's loss, or None where it is not known."""
+        return self._formula_of(self.trainer.accelerator.unwrap_model(self.trainer.model, keep_torch_compile=False))
 
     def _is_independent(self, kind: LossKind | None) -> bool:
         if self._mates_matter:

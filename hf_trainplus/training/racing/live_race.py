@@ -33,7 +33,7 @@ from hf_trainplus.training.racing.refusals import (
     why_not,
 )
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
-from hf_trainplus.training.racing.watched import NotRaced, race_metric
+from hf_trainplus.training.racing.watched import NotRaced, may_count_tokens, race_metric
 from hf_trainplus.training.request import Request
 from hf_trainplus.training.result import result_of
 from hf_trainplus.training.run_size import data_seed
@@ -242,7 +242,17 @@ class LiveRace:
         if reason is not None:
             return reason
         objects = self._runner.own_metrics()
-        metric = race_metric(watched.name, objects, greater_is_better=watched.greater_is_better, rows=len(dataset))
+        kind = self._runner.loss_kind()
+        unclear = may_count_tokens(watched.name, objects, None if kind is None else kind.name)
+        if unclear and probe is None:
+            probe = self._first_rows(request)
+        metric = race_metric(
+            watched.name,
+            objects,
+            greater_is_better=watched.greater_is_better,
+            rows=len(dataset),
+            by_token=unclear and probe is not None and watched.name not in probe.scores,
+        )
         if isinstance(metric, NotRaced):
             return metric.reason
         if self._runner.metrics_of(self._trainer.model).collected and not request.loss_only:
@@ -267,9 +277,12 @@ class LiveRace:
 
     def _probe(self, request: Request) -> ExampleResults | None:
         """Evaluate some rows where only that shows whether a row's loss is its own, as under another trainer."""
-        dataset, args = request.loader.dataset, self._args
-        if not hasattr(dataset, "__len__") or self._runner.rows_are_independent():
+        if not hasattr(request.loader.dataset, "__len__") or self._runner.rows_are_independent():
             return None
+        return self._first_rows(request)
+
+    def _first_rows(self, request: Request) -> ExampleResults:
+        dataset, args = request.loader.dataset, self._args
         return self._evaluate_rows(request, np.arange(min(args.eval_batch_size * args.world_size, len(dataset))))
 
     def _config(self) -> RaceConfig:
