@@ -15,6 +15,7 @@ from hf_trainplus.decisions.strategies.difficulty import (
     expected_loss_deviation,
     expected_score_deviation,
     loss_strata,
+    losses_of_results,
 )
 from hf_trainplus.decisions.strategies.label_values import ClassLabels
 from hf_trainplus.decisions.strategies.stratified import mean_by_stratum
@@ -66,11 +67,12 @@ class DifficultyOrder:
         Raises:
             ValueError: a size outside that range; under the first look some strata have no row.
         """
-        if not self.looks[0] <= size <= len(self):
+        if not self.looks[0] <= size <= len(self) or size != int(size):
             raise ValueError(
-                f"size is {size}; the smallest prefix that stands for all {len(self)} rows has {self.looks[0]}: easy "
-                "rows alone say nothing about hard ones."
+                f"size is {size}; allowed are whole numbers from {self.looks[0]}, the smallest prefix that stands for "
+                f"all rows since easy rows alone say nothing about hard ones, to {len(self)}."
             )
+        size = int(size)
         rows = np.sort(self.order[:size])
         strata = self.strata[rows]
         sizes = np.bincount(self.strata)
@@ -96,7 +98,7 @@ class DifficultyOrder:
 
 
 def difficulty_order(
-    reference_loss: npt.ArrayLike,
+    reference_loss: npt.ArrayLike | ExampleResults,
     *,
     expected: str = "loss",
     strata: int = 10,
@@ -106,7 +108,8 @@ def difficulty_order(
     """Order rows by what a reference checkpoint found hard.
 
     Args:
-        reference_loss: (N,) loss of each row under the reference, in nats; NaN and infinite ones are the hardest.
+        reference_loss: (N,) loss of each row under the reference, in nats, or the results of a full evaluation; NaN and
+            infinite ones are the hardest.
         expected: what will be estimated: ``"loss"``, or ``"score"`` for right or wrong.
         strata: number of strata of difficulty, >= 1.
         looks: ascending shares of the rows, the last 1.0; the first look has at least 100 rows, four a stratum.
@@ -116,7 +119,7 @@ def difficulty_order(
         The order; the same arguments give the same order in every process.
 
     Raises:
-        ValueError: looks that do not ascend to 1.0, or an unknown ``expected``.
+        ValueError: looks that do not ascend to 1.0, an unknown ``expected``, or no loss a row.
 
     Source:
         Neyman allocation at each look with a floor of 0.15 of the largest rate.
@@ -129,11 +132,20 @@ def difficulty_order(
         raise ValueError(f"looks are {tuple(looks)}; allowed are ascending shares above 0 that end in 1.0.")
     if expected not in _EXPECTED:
         raise ValueError(f"expected is {expected!r}; allowed are 'loss' and 'score'.")
-    loss = np.asarray(reference_loss, dtype=np.float64)
+    loss = _losses(reference_loss)
     labels = loss_strata(loss, strata)
     deviation = mean_by_stratum(_EXPECTED[expected](loss), labels)
     order, sizes = _order(labels, deviation, looks, np.random.default_rng(seed))
     return DifficultyOrder(order, labels.codes.astype(np.int64), sizes)
+
+
+def _losses(reference: npt.ArrayLike | ExampleResults) -> Float64Array:
+    if isinstance(reference, ExampleResults):
+        return losses_of_results(reference, len(reference))
+    loss = np.asarray(reference, dtype=np.float64)
+    if loss.ndim != 1 or not len(loss):
+        raise ValueError(f"reference_loss has shape {loss.shape}; give one loss a row, e.g. trainer.example_results.")
+    return loss
 
 
 def _order(

@@ -66,7 +66,9 @@ def test_all_rows_are_exact():
 
 def test_an_easy_prefix_is_refused():
     found = difficulty_order(LOSS)
-    with pytest.raises(ValueError, match="size is 40; the smallest prefix that stands for all 4000 rows has 100"):
+    with pytest.raises(
+        ValueError, match="size is 40; allowed are whole numbers from 100, the smallest prefix .* to 4000"
+    ):
         found.prefix(40)
     with pytest.raises(ValueError, match="size is 4001"):
         found.prefix(4001)
@@ -120,3 +122,24 @@ def test_looks_must_ascend_to_the_whole(looks):
 def test_unknown_expectation_is_named():
     with pytest.raises(ValueError, match="expected is 'bleu'; allowed are 'loss' and 'score'"):
         difficulty_order(LOSS, expected="bleu")
+
+
+def test_results_of_a_reference_are_taken_as_they_are():
+    loss = np.random.default_rng(3).gamma(0.5, 1.0, 300)
+    counts = np.random.default_rng(4).integers(1, 5, 300)
+    shuffled = np.random.default_rng(5).permutation(300)
+    results = ExampleResults(shuffled, (loss * counts)[shuffled], counts[shuffled])
+    np.testing.assert_array_equal(difficulty_order(results).order, difficulty_order(loss).order)
+    with pytest.raises(ValueError, match="the reference results have 299 rows and are not those of all 299"):
+        difficulty_order(results.take(results.index != 7))
+
+
+@pytest.mark.parametrize("losses", [[], np.ones((5, 2)), 1.0])
+def test_there_is_one_loss_a_row(losses):
+    with pytest.raises(ValueError, match=r"reference_loss has shape .*give one loss a row"):
+        difficulty_order(losses)
+
+
+def test_a_prefix_has_whole_rows():
+    with pytest.raises(ValueError, match="size is 150.5; allowed are whole numbers"):
+        difficulty_order(np.arange(500.0)).prefix(150.5)

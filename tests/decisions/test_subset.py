@@ -300,7 +300,9 @@ def test_bad_subsets_are_refused(columns, message):
 def test_reference_results_must_cover_the_dataset():
     table = {"label": labels(20)}
     results = ExampleResults(range(19), np.ones(19), np.ones(19))
-    with pytest.raises(ValueError, match="reference results have 19 rows and the dataset 20; give a full evaluation"):
+    with pytest.raises(
+        ValueError, match="reference results have 19 rows and are not those of all 20 rows of the dataset; give a full"
+    ):
         representative_subset(table, 10, strategy="difficulty", reference_loss=results)
     with pytest.raises(ValueError, match=r"reference_loss has shape \(3,\), the dataset 20 rows"):
         representative_subset(table, 10, strategy="difficulty", reference_loss=[1, 2, 3])

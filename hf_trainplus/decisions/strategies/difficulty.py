@@ -144,14 +144,24 @@ def reference_losses(source: npt.ArrayLike | str | ExampleResults, columns: Data
         ValueError: results or values that do not cover the dataset, one a row.
     """
     if isinstance(source, ExampleResults):
-        ordered = source.in_dataset_order()
-        if not np.array_equal(ordered.index, np.arange(len(columns))):
-            raise ValueError(
-                f"the reference results have {len(source)} rows and the dataset {len(columns)}; give a full evaluation."
-            )
-        counts = np.maximum(ordered.target_count, 1)
-        return np.asarray(np.where(ordered.counted, ordered.loss_sum, 0.0) / counts, dtype=np.float64)
+        return losses_of_results(source, len(columns))
     values = np.asarray(columns.read(source) if isinstance(source, str) else source, dtype=np.float64)
     if values.shape != (len(columns),):
         raise ValueError(f"reference_loss has shape {values.shape}, the dataset {len(columns)} rows: give one a row.")
     return values
+
+
+def losses_of_results(results: ExampleResults, rows: int) -> Float64Array:
+    """(N,) loss per target of each row of a full evaluation, in the order of the dataset; 0 without targets.
+
+    Raises:
+        ValueError: results that do not cover ``rows`` rows.
+    """
+    ordered = results.in_dataset_order()
+    if not np.array_equal(ordered.index, np.arange(rows)):
+        raise ValueError(
+            f"the reference results have {len(results)} rows and are not those of all {rows} rows of the dataset; "
+            "give a full evaluation."
+        )
+    counts = np.maximum(ordered.target_count, 1)
+    return np.asarray(np.where(ordered.counted, ordered.loss_sum, 0.0) / counts, dtype=np.float64)
