@@ -12,6 +12,7 @@ from transformers.trainer_callback import ExportableState
 from hf_trainplus.callbacks._no_batches import hold_back_batches
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
 from hf_trainplus.callbacks._watched_metric import WatchedMetric, larger_is_better, watched_key
+from hf_trainplus.callbacks.agreement import agree
 from hf_trainplus.decisions.patience import Patience, PatienceVerdict, Unit
 
 _THRESHOLDS = ("stopping_threshold", "divergence_threshold")
@@ -29,7 +30,8 @@ class PatienceCallback(TrainerCallback, ExportableState):
 
     Args:
         patience: evaluations, steps or seconds without improvement, > 0; None for the thresholds only.
-        unit: ``"evaluations"``, ``"steps"`` or ``"seconds"`` (of the run, over all its sessions).
+        unit: ``"evaluations"``, ``"steps"`` or ``"seconds"`` (of the run, over all its sessions, by
+            the fastest of the ranks' clocks).
         threshold: least improvement that resets the count, in units of the metric, >= 0.
         metric: key of the metric, with or without ``eval_``; None for ``metric_for_best_model``, else the loss.
         greater_is_better: direction; None for that of the arguments, or by the metric's name.
@@ -122,7 +124,10 @@ class PatienceCallback(TrainerCallback, ExportableState):
         value = self._watched.read(self.key(args), metrics or {}, args)
         if value is None or self.judged_elsewhere or not state.global_step:
             return
-        self.verdict = self.patience.update(value, step=state.global_step, elapsed_seconds=self.elapsed_seconds)
+        seconds = self.elapsed_seconds
+        if self.patience.unit == "seconds":
+            seconds = agree([seconds])[0]  # clocks differ: a rank that stopped alone would leave the others waiting
+        self.verdict = self.patience.update(value, step=state.global_step, elapsed_seconds=seconds)
         self._stopped = self.verdict.stop
         if self._stopped:
             control.should_training_stop = True

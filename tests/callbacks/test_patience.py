@@ -1,8 +1,12 @@
+import json
+from pathlib import Path
+
 import pytest
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 
 from hf_trainplus import PatienceCallback
 from tests.support import tiny
+from tests.support.launch import torchrun
 
 
 class Script(Trainer):
@@ -164,3 +168,13 @@ def test_two_of_them_are_resumed_apart(tmp_path):
     whole = run(tmp_path, LOSSES, *stoppers())  # the runtime never improves, so that the second would stop at 10
     resumed = run(tmp_path, LOSSES, *stoppers(), resume=str(tmp_path / "checkpoint-5"))
     assert resumed.state.global_step == whole.state.global_step == 8
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_ranks_agree_on_seconds(tmp_path):
+    done = torchrun(Path(__file__).with_name("patience_two_ranks.py"), tmp_path, timeout=100)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    first, second = json.loads(line.removeprefix("FOUND "))
+    assert first == second
+    assert first[0] < 30
