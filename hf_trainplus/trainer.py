@@ -212,6 +212,8 @@ class PlusTrainer(StagedHooks):
         """Run the evaluation; a foreign loader is used as it is, in arrival order."""
         if self._is_scheduled and isinstance(dataloader, EvaluationSource):
             return self._scheduled.run(dataloader, prediction_loss_only, ignore_keys, metric_key_prefix)
+        if self._is_scheduled:
+            self._scheduled.note_foreign_loader()
         return self._runner.run(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:

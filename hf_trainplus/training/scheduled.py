@@ -37,6 +37,11 @@ NONE_WATCHED = (
     "decides; name one, e.g. metric_for_best_model='NAME_loss'"
 )
 
+FOREIGN_LOADER = (
+    "eval_mode={!r} evaluates every row here: {} makes its evaluation loaders itself (get_eval_dataloader), whose rows "
+    "cannot be chosen; select the rows of eval_dataset, e.g. with representative_subset"
+)
+
 WHOLE_STREAM = (
     "the best checkpoint is evaluated on the whole stream; a stream that has no end, which cannot always be seen, "
     "needs one: eval_dataset.take(1000)"
@@ -123,6 +128,11 @@ class ScheduledEvaluations:
             # now and not when it is first needed: the next checkpoint must hold it
             self._subsets[prefix] = self._draw(source.dataset, self._runner.last.results)
         return result
+
+    def note_foreign_loader(self) -> None:
+        """Say once that a loader of somebody else's is run as it is, whatever rows the mode would have chosen."""
+        if self.mode != "full":
+            self._runner.say_once(FOREIGN_LOADER.format(self.mode, type(self._trainer).__name__))
 
     def _is_watched(self, prefix: str) -> bool:
         if not isinstance(self._trainer.eval_dataset, dict):

@@ -90,3 +90,21 @@ def test_slices_of_a_loss_of_batches_are_not_given(tmp_path):
     rows = [{**row, "topic": "ab"[k % 2]} for k, row in enumerate(tiny.rows(16))]
     trainer = make(tmp_path, Plain(), rows, eval_group_columns="topic", remove_unused_columns=True)
     assert not [key for key in trainer.evaluate() if key.startswith("eval_topic")]
+
+
+class OwnLoader(PlusTrainer):
+    """Makes its evaluation loaders itself, as the trainers of sentence-transformers do."""
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        return super().get_eval_dataloader(eval_dataset)
+
+
+@pytest.mark.parametrize("mode", ["subset", "race"])
+def test_rows_of_another_loader_are_not_chosen_and_this_is_said(mode, tmp_path, caplog):
+    args = PlusTrainingArguments(**tiny.quiet(tmp_path, **RUN, eval_mode=mode, eval_subset_size=10))
+    data = {"train_dataset": tiny.rows(16), "eval_dataset": tiny.rows(43), "data_collator": tiny.PaddingCollator()}
+    trainer = OwnLoader(tiny.bert(), args, **data)
+    trainer.train()
+    assert {entry["eval_examples"] for entry in evaluations(trainer)} == {43}
+    said = f"eval_mode='{mode}' evaluates every row here: OwnLoader makes its evaluation loaders itself"
+    assert len([text for text in caplog.messages if said in text]) == 1
