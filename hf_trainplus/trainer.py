@@ -29,6 +29,7 @@ from hf_trainplus.training.sharding import shard_input_embedding_once
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
 from hf_trainplus.training.stages.hooks import StagedHooks
+from hf_trainplus.training.stages.streams import stages_say_when
 from hf_trainplus.training.step_evaluation import FailedSets, evaluate_step
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class PlusTrainer(StagedHooks):
         **kwargs: Any,
     ) -> None:
         args, kwargs, data = construction.take_named_sets(args, kwargs)
-        super().__init__(*args, **kwargs)
+        with stages_say_when(args, kwargs, plan):
+            super().__init__(*args, **kwargs)
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
         self._resumed_from: str | None = None

@@ -40,7 +40,11 @@ def refuse_what_cannot_run(
     problems = list(_of_the_run(trainer, plan, only))
     for stage in plan:
         if only in (None, stage.name):
-            found = [data.problem(stage), *_of_a_stage(trainer, stage), *_of_processes(trainer, stage, only)]
+            found = [
+                data.problem(stage, trainer.args),
+                *_of_a_stage(trainer, stage),
+                *_of_processes(trainer, stage, only),
+            ]
             problems += [f"stage {stage.name!r}: {problem}" for problem in found if problem is not None]
         unknown = _extra(stage) - {ALL_SETS, *extra_sets}
         if unknown:

@@ -12,6 +12,7 @@ from transformers.utils import logging
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.decisions.subset import representative_subset
 from hf_trainplus.training.run_size import data_seed
+from hf_trainplus.training.stages.streams import stream_problem
 
 logger = logging.get_logger("hf_trainplus")
 
@@ -41,8 +42,13 @@ class StageData:
         """What stands for the training data before a stage begins."""
         return self._only if self.sets is None else next(iter(self.sets.values()))
 
-    def problem(self, stage: Stage) -> str | None:
-        """Return what is wrong with the data that a stage asks for, None when nothing is."""
+    def problem(self, stage: Stage, args: TrainingArguments) -> str | None:
+        """Return what is wrong with the data that a stage asks for, None when nothing is.
+
+        Args:
+            stage: the stage.
+            args: the run's own arguments.
+        """
         if not stage.trains:
             return None
         names = list(self.sets or ())
@@ -58,7 +64,7 @@ class StageData:
             return "data_fraction needs rows that can be counted, and the training data is a stream; leave it out."
         if stage.data_fraction is not None and isinstance(self._source(stage), IterableDataset):
             return "data_fraction needs rows that can be chosen, and the training data is a stream; leave it out."
-        return None
+        return stream_problem(self._source(stage), stage, args)
 
     def of(self, stage: Stage, args: TrainingArguments) -> Any:
         """Return the training data of a stage; its share is the same rows on every rank and in every process."""

@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training.stages.position import quiet_restore
+from hf_trainplus.training.stages.streams import stream_position
 from hf_trainplus.training.stages.trainer import lengths
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ class StagedHooks(upstream.UpstreamTrainer):
         return nullcontext() if self._staged is None else quiet_restore(self._staged.start)
 
     def plus_position(self, found: tuple[int, int], max_steps: int, update_steps_an_epoch: int) -> tuple[int, int]:
-        """Count epochs and batches from the beginning of the stage."""
-        return found if self._staged is None else self._staged.state_restored(max_steps, update_steps_an_epoch)
+        """Count epochs and batches from the beginning of the stage, and those of a stream in its own pass."""
+        if self._staged is None:
+            return (stream_position(self, max_steps) if any(found) else None) or found
+        return self._staged.state_restored(max_steps, update_steps_an_epoch)
 
     def plus_weights_from(self, checkpoint: str) -> str:
         """Load the weights of an earlier boundary after a fall back."""

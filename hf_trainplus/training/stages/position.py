@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from hf_trainplus.training.stages.streams import stream_position
+
 if TYPE_CHECKING:
     from transformers import Trainer
 
@@ -59,6 +61,9 @@ def settle(
         for name in _OF_A_STAGE:
             cast("dict[str, Any]", state.stateful_callbacks).pop(name, None)
         return 0, 0
+    in_stream = stream_position(trainer, max_steps)
+    if in_stream is not None:
+        return in_stream
     done = state.global_step - record.first_step
     epochs, steps = divmod(done, update_steps_an_epoch)
     return epochs, 0 if args.ignore_data_skip else steps * args.gradient_accumulation_steps

@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import has_length
 
 from hf_trainplus import _upstream as upstream
 from hf_trainplus.training.checkpoints.saving import amend
 from hf_trainplus.training.leaving import note_left, urgent_stop_seen, was_left
 from hf_trainplus.training.stages.record import ENTRY, read_record
+from hf_trainplus.training.stages.streams import no_steps
 from hf_trainplus.training.strict_state import write_state
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ def lengths(run: StagedRun, values: Callable[..., Any], args: TrainingArguments,
     """
     from hf_trainplus.training.stages.arguments import applied, counted_steps
 
+    if (run.start.finished or not run.stage.trains) and not has_length(dataloader):
+        return no_steps(values, args, dataloader)
     found = values(args, dataloader)
     update_steps_an_epoch, max_steps = found[1], found[-1]
     steps = counted_steps(run.stage, update_steps_an_epoch, max_steps)
