@@ -127,11 +127,9 @@ def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_laun
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(
-    ("config", "first"), [("two_cpu", 1), ("fsdp2", 2), ("zero2", 1), ("zero2", 2), ("zero3", 1), ("zero3", 2)]
-)
+@pytest.mark.parametrize(("config", "first"), [("two_cpu", 1), ("fsdp2", 2)])
 def test_a_stage_goes_on_with_another_number_of_processes(config, first, tmp_path):
-    """Equal global batches give the weights of one process, to rounding."""
+    """Equal global batches give the weights of one process, to rounding; for DeepSpeed the next test says so."""
     limits = {"budget": {"max_steps": 3}, "learning_rate": 1e-2}
     compare_with_one_process(
         [{"name": name, **limits} for name in ("look", "tune")], (first, 3 - first), config, tmp_path
