@@ -123,6 +123,28 @@ def test_a_checkpoint_with_a_nonfinite_row_is_never_best(value, rows):
     assert run.verdicts[broken].value is None
 
 
+@pytest.mark.parametrize("row", range(0, 2000, 97))
+def test_a_row_that_only_the_final_reading_shows_is_no_number_either(row):
+    generator = np.random.default_rng(0)
+    first = generator.gamma(2.0, 0.5, 2000)
+    trace = ReplayTrace(np.stack([first, first - 0.1 + 0.4 * generator.normal(size=2000)]), np.array([1, 2]))
+    assert run_race(trace).final.best == 1
+    loss = trace.loss.copy()
+    loss[1, row] = np.inf
+    run = run_race(ReplayTrace(loss, trace.step))
+    assert (run.final.best, run.final.exact) == (0, True)
+    assert run.final.value == pytest.approx(first.mean())
+
+
+@pytest.mark.parametrize("row", range(7, 3000, 401))
+def test_a_best_that_is_no_number_leaves_none_where_the_others_are_gone(row):
+    generator = np.random.default_rng(0)
+    level = 2 - 1.2 * np.exp(-(((np.arange(20) - 12) / 6.0) ** 2))
+    loss = level[:, None] * generator.gamma(2.0, 0.5, (1, 3000)) + 0.1 * generator.normal(size=(20, 3000))
+    loss[5:, row] = np.inf
+    assert run_race(ReplayTrace(loss, np.arange(1, 21))).final.best in (None, 4)
+
+
 def test_nothing_finite_leaves_no_best_and_patience_still_counts():
     trace = ReplayTrace(np.full((9, 600), np.nan), np.arange(1, 10))
     run = run_race(trace, patience=3)

@@ -243,10 +243,19 @@ class Race:
         return verdict
 
     def _finish(self) -> Operation:
-        yield from self._course.resolve(lambda: len(self.candidates) <= 1)
-        best = self.candidates[0] if self.candidates else None
-        if best is not None:
-            yield from self._course.read(best, self.state.size)
+        state = self.state
+        while True:
+            met = state.candidates
+            yield from self._course.resolve(lambda: len(self.candidates) <= 1)
+            best = self.candidates[0] if self.candidates else None
+            if best is not None:
+                yield from self._course.read(best, state.size)
+            if best is None or not state.columns[best].nonfinite:
+                break
+            # a row that no comparison had needed is no number: those that it beat here are open again
+            state.candidates = [
+                item for item in met if item.checkpoint != best and not state.columns[item.checkpoint].nonfinite
+            ]
         verdict = self._verdict(best)
         yield from self._course.put_away(None)
         return verdict

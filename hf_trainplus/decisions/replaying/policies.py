@@ -177,8 +177,11 @@ def _race(trace: ReplayTrace, metric: str, options: ReplayOptions, full: bool) -
             stop = index
             break
     best = drive(race.finish(live=stop), driver).best
-    if best is None:  # the run was stopped before its first finite evaluation
-        raise ValueError(f"no evaluation up to {stop} is finite, so none is best; give more patience.")
+    if best is None:
+        raise ValueError(
+            f"the race ended at evaluation {stop} without a finite one: rows that it had not read before are no "
+            "numbers; replay it with --policy full."
+        )
     return _Outcome(best, stop, race.state.pairs, new_best, race.state.reloads)
 
 
