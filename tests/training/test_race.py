@@ -118,12 +118,20 @@ def test_patience_stops_at_stocks_step(ours, tmp_path):
 
 def test_every_comparison_can_be_audited(tmp_path):
     race = finished(make(tmp_path, "race"))
-    lines = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    written = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    lines = [line for line in written if line["kind"] == "comparison"]
     assert len(lines) >= 11
     wanted = {"step", "first", "second", "loser", "basis", "depth", "rows_hash", "design", "seed", "difference", "se"}
     assert all(wanted <= set(line) for line in lines)
     assert lines[-1]["environment"]["batch_size"] == "100"
     assert race.state.best_global_step not in {line["loser"] for line in lines}
+    *verdicts, last = [line for line in written if line["kind"] == "verdict"]
+    logged = {entry["step"]: entry for entry in evaluations(race)}
+    assert [line["step"] for line in verdicts] == sorted(logged)
+    for line in verdicts:
+        assert line["value"] == pytest.approx(logged[line["step"]]["eval_loss"])
+        assert (line["rows"], line["rows_total"]) == (logged[line["step"]]["eval_examples"], 400)
+    assert (last["final"], last["best"], last["exact"]) == (True, race.state.best_global_step, True)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +221,31 @@ def test_resume_takes_the_same_decisions(tmp_path):
         return [{key: value for key, value in line.items() if "seconds" not in key} for line in lines]
 
     assert decisions(tmp_path / "part") == decisions(tmp_path / "whole")
+
+
+def test_a_finished_race_that_is_resumed_has_one_final_verdict(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 6, "max_steps": 6}
+    finished(make(tmp_path, "race", **options))
+    finished(make(tmp_path, "race", **options), resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    lines = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    assert sum(line.get("final", False) for line in lines) == 1
+    assert len([line for line in lines if line["kind"] == "verdict" and not line["final"]]) == 6
+
+
+def test_a_new_run_in_a_used_folder_begins_its_log_anew(tmp_path):
+    for _ in range(2):
+        finished(make(tmp_path, "race", max_steps=3))
+    lines = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "verdict"] == [1, 2, 3, 3]
+
+
+def test_levels_that_were_asked_for_are_in_the_log(tmp_path):
+    stopper = PatienceCallback(None, stopping_threshold=0.1, divergence_threshold=5.0)
+    finished(make(tmp_path, "race", callbacks=[stopper], max_steps=4))
+    lines = [json.loads(line) for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines()]
+    verdicts = [line for line in lines if line["kind"] == "verdict" and not line["final"]]
+    assert [[level["level"] for level in line["levels"]] for line in verdicts] == [[0.1, 5.0]] * 4
+    assert [[level["reached"] for level in line["levels"]] for line in verdicts] == [[False, True]] * 4
 
 
 def test_subset_uses_the_same_rows_and_evaluates_the_winner_fully(tmp_path):

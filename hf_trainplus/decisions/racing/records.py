@@ -128,3 +128,9 @@ class RaceVerdict:
     reason: str | None
     records: tuple[ComparisonRecord, ...]
     levels: tuple[LevelVerdict, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what one JSON line holds beside those of ``records``."""
+        names = ("checkpoint", "best", "candidates", "stop", "value", "se", "rows", "rows_total", "exact", "reason")
+        plain = {name: getattr(self, name) for name in names}
+        return plain | {"kind": "verdict", "levels": [asdict(level) for level in self.levels]}

@@ -1,4 +1,4 @@
-"""Every comparison that a race makes, one JSON line each, for whoever wants to judge a decision again."""
+"""Every comparison and every verdict of a race, one JSON line each, for whoever wants to judge a decision again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DecisionLog:
             file.writelines(json.dumps(to_strict(record), allow_nan=False) + "\n" for record in records)
 
     def rewind(self, step: int) -> None:
-        """Drop the records after ``step``, which a resumed run makes again, and lines torn by a kill."""
+        """Drop the records after ``step`` and the final verdict, which a resumed run makes again, and torn lines."""
         if not self._writes or not os.path.isfile(self.path):
             return
         with open(self.path, encoding="utf-8") as file:
@@ -45,7 +45,9 @@ class DecisionLog:
 
 
 def _step_of(line: str) -> float:
+    """Return the step up to which a line holds; a torn line holds for none."""
     try:
-        return float(json.loads(line)["step"])
+        record = json.loads(line)
+        return float("inf") if record.get("final") else float(record["step"])
     except (ValueError, KeyError):
         return float("inf")

@@ -273,6 +273,8 @@ class LiveRace:
         if probe is not None:
             driver.learn(self._trainer.state.global_step, probe)
         log = DecisionLog(str(args.output_dir), writes=args.should_save)
+        if not holds_race(self._resume_from):  # what an earlier run has left in this folder is none of this one's
+            log.rewind(0 if self._resume_from is None else self._trainer.state.global_step - 1)
         return RaceSession(race, driver, log, self._runner.say_once)
 
     def _probe(self, request: Request) -> ExampleResults | None:

@@ -84,12 +84,13 @@ class RaceSession:
         """
         if not self.race.state.observations:
             return None
-        verdict = self._drive(self.race.finish(live))
+        verdict = self._drive(self.race.finish(live), final=True)
         return None if verdict.best is None else self._observed(verdict.best, verdict)
 
-    def _drive(self, steps: Any) -> RaceVerdict:
+    def _drive(self, steps: Any, *, final: bool = False) -> RaceVerdict:
         verdict: RaceVerdict = drive(steps, self._driver)
         self.log.add(record.to_dict() for record in verdict.records)
+        self.log.add([verdict.to_dict() | {"step": self.race.state.last, "final": final}])
         if self.race.state.full_reason is not None:
             self._say(f"eval_mode='race' evaluates every row here: {self.race.state.full_reason}")
         elif verdict.reason is not None and not self._advised:

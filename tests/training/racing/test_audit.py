@@ -48,6 +48,8 @@ def test_a_decision_can_be_recomputed(name, tmp_path):
     metric, judged = METRICS[name], 0
     for line in (tmp_path / "trainplus_decisions.jsonl").read_text().splitlines():
         record = json.loads(line)
+        if record["kind"] != "comparison":
+            continue
         design = Design.from_state(
             read_state(tmp_path / f"checkpoint-{record['step']}/trainplus_race.npz")["race"]["design"]
         )
