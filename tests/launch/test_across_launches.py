@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from tests.support.launch import ROOT, environment, torchrun
 
 SCRIPT = ROOT / "tests" / "support" / "staged_launch.py"
-FSDP = ("fsdp2", "fsdp2_shards")
+FSDP = ("fsdp2", "fsdp2_shards", "fsdp1_shards")
 PLAN = {
     "stages": [
         {"name": "look", "budget": {"max_steps": 3}, "learning_rate": 1e-2, "per_device_train_batch_size": 4},
@@ -47,12 +47,17 @@ def one_launch(tmp_path_factory):
 
 
 def configuration(name, folder):
-    """Return the recipes' configuration; of a sharded one, a copy whose checkpoints are shards."""
-    path = ROOT / "recipes" / "accelerate" / f"{name.removesuffix('_shards')}.yaml"
+    """Return the recipes' configuration; of a sharded one, a copy whose checkpoints are shards, under FSDP1 or 2."""
+    path = ROOT / "recipes" / "accelerate" / f"{name.removesuffix('_shards').replace('fsdp1', 'fsdp2')}.yaml"
     if path.stem == name:
         return path
     found = yaml.safe_load(path.read_text())
-    found["fsdp_config"]["fsdp_state_dict_type"] = "SHARDED_STATE_DICT"
+    settings = found["fsdp_config"]
+    settings["fsdp_state_dict_type"] = "SHARDED_STATE_DICT"
+    if name.startswith("fsdp1"):
+        del settings["fsdp_reshard_after_forward"]
+        settings |= {"fsdp_version": 1, "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_use_orig_params": True}
+        settings |= {"fsdp_sync_module_states": False, "fsdp_cpu_ram_efficient_loading": False}  # those need a device
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(found))
     return folder / "config.yaml"
@@ -123,6 +128,22 @@ def test_a_boundary_is_crossed_by_a_relaunch(config, freeze, tolerance, one_laun
     assert worst <= tolerance
     assert rates(tmp_path) == pytest.approx(rates(whole))
     assert rates(tmp_path) == pytest.approx([1e-2, 1e-2 * 2 / 3, 1e-2 / 3, 5e-3, 5e-3 * 2 / 3, 5e-3 / 3])
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_shards_of_fsdp1_keep_their_moments(one_launch, tmp_path):
+    """Over a boundary with other parameters, and in the middle of a stage, where Accelerate loads none.
+
+    Whole checkpoints of FSDP1 end in a segmentation fault of PyTorch's on the CPU.
+    """
+    plan, whole = one_launch("bert.embeddings.*")
+    run_plan(plan, tmp_path, "fsdp1_shards")
+    assert_close(weights(whole), weights(tmp_path))
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    run_plan(plan, tmp_path, "fsdp1_shards", ["step 6 on 2"])
+    assert_close(weights(whole), weights(tmp_path))
+    assert rates(tmp_path) == pytest.approx(rates(whole))
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ import os
 import runpy
 import sys
 
+import torch
 from accelerate.state import AcceleratorState, DistributedType, PartialState
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, _init_utils
 from transformers import Trainer
 
 _init = AcceleratorState.__init__
@@ -29,7 +30,7 @@ def say_what_trained():
 
     def told(trainer, *args, **kwargs):
         output = train(trainer, *args, **kwargs)
-        if trainer.is_world_process_zero() and isinstance(trainer.model, FSDPModule):
+        if trainer.is_world_process_zero() and isinstance(trainer.model, (FSDPModule, FullyShardedDataParallel)):
             print("trained under FSDPModule", flush=True)
         return output
 
@@ -39,6 +40,8 @@ def say_what_trained():
 if __name__ == "__main__":
     assert os.environ["ACCELERATE_USE_FSDP"] == "true"
     AcceleratorState.__init__ = init
+    # FSDP1 takes the first CPU for another device than the CPU
+    _init_utils._get_device_from_device_id = lambda *given, **named: torch.device("cpu")
     say_what_trained()
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))

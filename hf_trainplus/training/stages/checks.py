@@ -66,6 +66,8 @@ def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator
         )
     if trainer.is_deepspeed_enabled and several:
         yield from _under_deepspeed(trainer, [stage for stage in plan if stage.trains])
+    if trainer.is_fsdp_enabled and several:
+        yield from _under_fsdp(trainer, [stage for stage in plan if stage.trains])
     if trainer.optimizer is not None and several and only is None:
         yield (
             "optimizers=(...) holds one optimizer, and every stage makes its own. Pass "
@@ -82,6 +84,16 @@ def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator
         )
     if "num_train_epochs" in str(getattr(args, "budget", None) or ""):
         yield "budget limits num_train_epochs, which a plan counts in each stage; put it into the stages' budgets."
+
+
+def _under_fsdp(trainer: Trainer, trained: Sequence[Stage]) -> Iterator[str]:
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    whole = "SHARDED_STATE_DICT" not in str(getattr(plugin, "state_dict_type", None))
+    if len({stage.freeze for stage in trained}) > 1 and getattr(plugin, "fsdp_version", 2) == 1 and whole:
+        yield (
+            "stages differ in freeze, and a whole checkpoint of FSDP1 holds an optimizer for equal trained parameters "
+            "only; set fsdp_version: 2, or fsdp_state_dict_type: SHARDED_STATE_DICT."
+        )
 
 
 def _under_deepspeed(trainer: Trainer, trained: Sequence[Stage]) -> Iterator[str]:

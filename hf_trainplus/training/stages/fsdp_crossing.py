@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load
 from transformers import Trainer
+from transformers.trainer import SCHEDULER_NAME
 
 from hf_trainplus.evaluation.ranks import Ranks
 
@@ -30,18 +31,18 @@ def load_moments(trainer: Trainer, checkpoint: str) -> None:
     """Give a sharded optimizer the moments that a checkpoint has for parameters of the same name.
 
     Accelerate's own loading refuses a parameter that the checkpoint has no moments for; here it starts fresh, as
-    without FSDP. Moments of parameters that are frozen now are passed over. FSDP1 is loaded by Accelerate. It is a
-    collective.
+    without FSDP; and of FSDP1's shards it loads none at all. Moments of parameters that are frozen now are passed over.
+    Whole checkpoints of FSDP1 are loaded by Accelerate. It is a collective.
 
     Args:
         trainer: its optimizer is that of the stage that begins.
         checkpoint: folder with the optimizer of the stage before.
     """
     plugin, model, optimizer = trainer.accelerator.state.fsdp_plugin, trainer.model, trainer.optimizer
-    if plugin.fsdp_version == 1:
+    whole = "FULL_STATE_DICT" in str(plugin.state_dict_type)
+    if plugin.fsdp_version == 1 and whole:
         load_fsdp_optimizer(plugin, trainer.accelerator, optimizer, model, checkpoint)
         return
-    whole = "FULL_STATE_DICT" in str(plugin.state_dict_type)
     options = StateDictOptions(
         full_state_dict=whole,
         cpu_offload=getattr(plugin.state_dict_config, "offload_to_cpu", False),
@@ -55,6 +56,25 @@ def load_moments(trainer: Trainer, checkpoint: str) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
+def resume_shards(trainer: Trainer, checkpoint: str) -> bool:
+    """Load optimizer and schedule of a run that goes on from FSDP1's shards, of which Accelerate loads no moments.
+
+    Args:
+        trainer: its model and optimizer are made and its weights are loaded.
+        checkpoint: folder that it is resumed from.
+
+    Returns:
+        False where upstream's own loading is right: nothing is loaded then.
+    """
+    plugin = trainer.accelerator.state.fsdp_plugin
+    if plugin.fsdp_version != 1 or "SHARDED_STATE_DICT" not in str(plugin.state_dict_type):
+        return False
+    load_moments(trainer, checkpoint)
+    path = os.path.join(checkpoint, SCHEDULER_NAME)
+    cast("Any", trainer.lr_scheduler).load_state_dict(torch.load(path, weights_only=True))
+    return True
+
+
 def _begin_anew(trainer: Trainer, names: set[str]) -> None:
     """Forget the moments of parameters that the checkpoint has none for: PyTorch has made them by a step of its own."""
     optimizer, model = cast("Any", trainer.optimizer), cast("nn.Module", trainer.model)
@@ -64,9 +84,14 @@ def _begin_anew(trainer: Trainer, names: set[str]) -> None:
             state.pop(parameter, None)
 
 
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
+
+
 def _plain(name: str) -> str:
-    """Return a parameter's name without what compiling or checkpointing puts around its module."""
-    return name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
+    """Return a parameter's name without what compiling, checkpointing or FSDP1 puts around its module."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
 
 
 def _read_whole(trainer: Trainer, checkpoint: str) -> tuple[Any, set[str]]:

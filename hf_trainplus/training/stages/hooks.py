@@ -50,8 +50,14 @@ class StagedHooks(upstream.UpstreamTrainer):
         return checkpoint if self._staged is None else self._staged.weights_from(checkpoint)
 
     def plus_load_optimizer(self, checkpoint: str) -> bool:
-        """Carry moments over a boundary by the names of parameters."""
-        return self._staged is not None and self._staged.load_optimizer(checkpoint)
+        """Carry moments over a boundary by the names of parameters; load those that upstream would lose."""
+        if self._staged is not None and self._staged.load_optimizer(checkpoint):
+            return True
+        if not self.is_fsdp_enabled:
+            return False
+        from hf_trainplus.training.stages.fsdp_crossing import resume_shards
+
+        return resume_shards(self, checkpoint)
 
     def plus_loads_engine(self, checkpoint: str) -> bool:
         """Have a stage with other processes or other trained parameters loaded by the names of parameters."""

@@ -167,6 +167,29 @@ def test_what_deepspeed_carries_over_is_let_pass(config, second, tmp_path, monke
     assert stages.make(tmp_path, plan(B, second)) is not None
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "refused"),
+    [(1, "FULL_STATE_DICT", True), (1, "SHARDED_STATE_DICT", False), (2, "FULL_STATE_DICT", False)],
+)
+def test_whole_checkpoints_of_fsdp1_keep_frozen_layers(version, kind, refused, tmp_path, monkeypatch):
+    make = Trainer.create_accelerator_and_postprocess
+
+    def sharded(self):
+        make(self)
+        self.is_fsdp_enabled = True
+        plugin = SimpleNamespace(fsdp_version=version, state_dict_type=f"StateDictType.{kind}")
+        monkeypatch.setitem(self.accelerator.state._shared_state, "fsdp_plugin", plugin)
+
+    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", sharded)
+    monkeypatch.setattr("hf_trainplus.trainer.shard_input_embedding_once", lambda trainer: None)
+    monkeypatch.setenv("TRAINPLUS_STAGE", "b")
+    if not refused:
+        assert stages.make(tmp_path, plan(B, FROZEN)) is not None
+        return
+    with pytest.raises(ValueError, match="set fsdp_version: 2, or fsdp_state_dict_type: SHARDED_STATE_DICT"):
+        stages.make(tmp_path, plan(B, FROZEN))
+
+
 def test_a_launched_stage_sets_the_arguments_as_they_are_made(tmp_path, monkeypatch):
     """DeepSpeed reads batch sizes and learning rate from the arguments before there is a trainer."""
     path = tmp_path / "plan.yaml"
