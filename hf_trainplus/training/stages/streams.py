@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import has_length
 
-from hf_trainplus.budget.plans.stage import Stage
-from hf_trainplus.budget.remaining import OPEN_STEPS
-from hf_trainplus.training.stages.arguments import applied
-
 if TYPE_CHECKING:
     from transformers import Trainer
+
+    from hf_trainplus.budget.plans.stage import Stage
 
 # their places among the arguments of Trainer
 _ARGUMENTS, _TRAIN_DATASET = 1, 3
@@ -38,6 +36,9 @@ def stages_say_when(given: Sequence[Any], named: Mapping[str, Any], plan: Any) -
 
 @contextmanager
 def _open(args: TrainingArguments) -> Iterator[None]:
+    from hf_trainplus.budget.remaining import OPEN_STEPS  # what a plan needs; making a trainer need not load it
+    from hf_trainplus.training.stages.arguments import applied
+
     with applied(args, {"max_steps": OPEN_STEPS}):
         yield
 
@@ -94,6 +95,10 @@ def no_steps(values: Callable[..., Any], args: TrainingArguments, dataloader: An
         args: the arguments of the stage.
         dataloader: its training loader.
     """
+    from hf_trainplus.training.stages.arguments import applied
+
+    from hf_trainplus.training.stages.arguments import applied
+
     with applied(args, {"max_steps": 1}):
         _, steps_a_pass, examples, _, batch, batches_a_pass, _ = values(args, dataloader)
     return 0, steps_a_pass, examples, 0, batch, batches_a_pass, 0
