@@ -97,7 +97,6 @@ def no_steps(values: Callable[..., Any], args: TrainingArguments, dataloader: An
     """
     from hf_trainplus.training.stages.arguments import applied
 
-
     with applied(args, {"max_steps": 1}):
         _, steps_a_pass, examples, _, batch, batches_a_pass, _ = values(args, dataloader)
     return 0, steps_a_pass, examples, 0, batch, batches_a_pass, 0
