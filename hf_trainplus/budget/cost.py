@@ -110,8 +110,8 @@ def estimate_cost(
     fused_attention: bool = True,
     optimizer: str = "adamw",
     sharding: Sharding = "none",
-    weight_bytes: int = 4,
-    master_weights: bool = False,
+    weight_bytes: int | None = None,
+    master_weights: bool | None = None,
 ) -> CostEstimate:
     """Estimate what training and evaluating a model costs, before anything runs and without its weights.
 
@@ -127,7 +127,7 @@ def estimate_cost(
         target_tokens: tokens of the decoder's side of an encoder-decoder; as many as ``tokens`` by default.
         target_length: their number a row; ``sequence_length`` by default.
         evaluation_tokens: tokens of one evaluation; None leaves evaluation out.
-        evaluations: number of evaluations, >= 0.
+        evaluations: number of evaluations, >= 0; more than one needs ``evaluation_tokens``.
         device: a device of the table, e.g. ``"h100-sxm"``.
         peak_tflops: dense peak of one device in TFLOP/s, for a device that is not in the table.
         precision: ``"bf16"``, ``"fp16"`` or ``"fp32"``.
@@ -142,8 +142,9 @@ def estimate_cost(
         fused_attention: whether attention keeps no matrix of length times length.
         optimizer: ``adamw``, ``adamw_8bit``, ``adafactor``, ``lion``, ``sgd_momentum`` or ``sgd``.
         sharding: ``none``, ``zero1``, ``zero2``, ``zero3``, ``fsdp_grad_op`` or ``fsdp_full``.
-        weight_bytes: bytes of a stored weight: 4, or 2 for a model loaded in 16 bits.
-        master_weights: whether a float32 copy is kept beside 16-bit weights, as DeepSpeed does.
+        weight_bytes: bytes of a stored weight: 4, or 2 for a model loaded in 16 bits; by default 2 under ``zero1``,
+            ``zero2`` and ``zero3`` in 16 bits, as DeepSpeed casts it, else 4.
+        master_weights: whether a float32 copy is kept beside 16-bit weights; by default where DeepSpeed does.
 
     Returns:
         The estimate.
@@ -162,8 +163,10 @@ def estimate_cost(
     hardware = Hardware(
         device, peak_tflops, precision, devices, utilisation, scaling_efficiency, usd_per_device_hour, watts_per_device
     )
-    if evaluations < 0:
-        raise ValueError(f"evaluations={evaluations}; allowed are integers >= 0.")
+    _check_evaluations(evaluations, evaluation_tokens)
+    engine = sharding.startswith("zero") and precision != "fp32"
+    weight_bytes = (2 if engine else 4) if weight_bytes is None else weight_bytes
+    master_weights = engine and weight_bytes == 2 if master_weights is None else master_weights
     shape = read_model(model)
     trained_on = _tokens(shape, tokens, sequence_length, target_tokens, target_length, attention_kernel)
     memory = _memory(
@@ -196,6 +199,16 @@ def estimate_cost(
     )
 
 
+def _check_evaluations(evaluations: int, tokens: float | None) -> None:
+    if evaluations < 0:
+        raise ValueError(f"evaluations={evaluations}; allowed are integers >= 0.")
+    if evaluations > 1 and tokens is None:
+        raise ValueError(
+            f"evaluations={evaluations} without their tokens. Set evaluation_tokens=1e6 (--eval-tokens), or leave "
+            "evaluations out."
+        )
+
+
 def _tokens(
     shape: ModelShape,
     tokens: float,
@@ -204,6 +217,8 @@ def _tokens(
     target_length: int | None,
     kernel: AttentionKernel,
 ) -> Tokens:
+    if length is not None and length < 1:
+        raise ValueError(f"sequence_length={length}; allowed are integers >= 1, e.g. --sequence-length 512.")
     if shape.attention and length is None:
         raise ValueError(
             f"{shape.name} has attention, whose cost grows with the length of a row. Set sequence_length=512 "
@@ -215,10 +230,10 @@ def _tokens(
 
 
 def _memory(shape: ModelShape, *, length: int | None, target_length: int | None, **plan: Any) -> Memory | None:
-    """Memory of one device; the rows of an encoder-decoder hold both sides. None when no length is known."""
+    """Memory of one device. None when no length is known."""
     if length is None and shape.sizes is not None:
         return None
-    return training_memory(shape, MemoryPlan(length=(length or 1) + (target_length or 0), **plan))
+    return training_memory(shape, MemoryPlan(length=length or 1, target_length=target_length, **plan))
 
 
 def _fits(memory: Memory | None, hardware: Hardware) -> bool | None:

@@ -66,6 +66,23 @@ def test_it_says_whether_a_device_holds_it():
     assert estimate_cost(big, peak_tflops=100, **options).fits is None
 
 
+@pytest.mark.parametrize(
+    ("sharding", "bytes_a_weight"), [("none", 4 + 2), ("zero1", 2), ("zero2", 2), ("fsdp_full", 4)]
+)
+def test_deepspeeds_engines_hold_weights_in_16_bits_with_a_float32_copy(sharding, bytes_a_weight):
+    """2 + 2 + 12 bytes a weight (Rajbhandari et al. 2020, section 3.1), without a flag; DDP and FSDP keep float32."""
+    memory = estimate_cost(1e6, tokens=1e9, peak_tflops=1, sharding=sharding).memory
+    assert memory.weights + memory.casts == bytes_a_weight * 1e6
+    assert memory.optimizer == (12 if sharding.startswith("zero") else 8) * 1e6
+
+
+def test_deepspeed_keeps_float32_in_float32_and_where_it_is_said():
+    options = {"tokens": 1e9, "peak_tflops": 1, "sharding": "zero2"}
+    assert estimate_cost(1e6, precision="fp32", **options).memory.states == 16e6
+    assert estimate_cost(1e6, weight_bytes=4, **options).memory.states == (4 + 4 + 8 + 2) * 1e6
+    assert estimate_cost(1e6, master_weights=False, **options).memory.states == (2 + 2 + 8) * 1e6
+
+
 def test_an_encoder_decoder_counts_both_sides():
     options = {"tokens": 4800, "sequence_length": 48, "device": "l4"}
     both = estimate_cost(tiny_models.t5(), target_tokens=4800, target_length=48, **options)
@@ -89,6 +106,15 @@ def test_an_unknown_device_asks_for_its_peak():
     assert tiny(device="h300", peak_tflops=500).energy_kwh is None
 
 
-def test_a_negative_number_of_evaluations_is_refused():
-    with pytest.raises(ValueError, match="evaluations=-1; allowed are integers >= 0"):
-        tiny(evaluations=-1)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"evaluations": -1}, "evaluations=-1; allowed are integers >= 0"),
+        ({"evaluations": 5}, r"evaluations=5 without their tokens. Set evaluation_tokens=1e6 \(--eval-tokens\)"),
+        ({"sequence_length": 0}, "sequence_length=0; allowed are integers >= 1"),
+        ({"tokens": float("inf")}, "tokens=inf; allowed are finite"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**wrong)

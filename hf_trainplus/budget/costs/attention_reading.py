@@ -122,11 +122,12 @@ def sizes_of(config: Any, vocabulary: int, modules: set[str]) -> Sizes | None:
         return None
     width, _ = _widths(config, heads)
     layers = _first(config, "num_hidden_layers", "encoder_layers")
+    targets = 0
     if getattr(config, "is_encoder_decoder", False):
-        layers += _first(config, "decoder_layers", "num_decoder_layers") or layers
+        targets = _first(config, "decoder_layers", "num_decoder_layers") or layers
     return Sizes(
         hidden=hidden,
-        layers=layers,
+        layers=layers + targets,
         attention=width,
         key_value=width // heads * (_first(config, "num_key_value_heads") or heads),
         heads=heads,
@@ -136,6 +137,7 @@ def sizes_of(config: Any, vocabulary: int, modules: set[str]) -> Sizes | None:
         vocabulary=vocabulary,
         root_mean_square=any("RMSNorm" in name or name == "T5LayerNorm" for name in modules),
         dropout=bool(_first(config, "hidden_dropout_prob", "resid_pdrop", "dropout_rate", "dropout")),
+        target_layers=targets,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, fsum
+from math import ceil, fsum, inf
 from typing import Literal
 
 from hf_trainplus.budget.costs.model_shape import Attention, ModelShape, Side
@@ -42,8 +42,8 @@ class Tokens:
     def __post_init__(self) -> None:
         for name in ("tokens", "length", "target_tokens", "target_length"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value}; allowed are numbers above 0.")
+            if value is not None and not 0 < value < inf:
+                raise ValueError(f"{name}={value}; allowed are finite numbers above 0.")
         if self.kernel not in ("dense", "skipping"):
             raise ValueError(f"kernel={self.kernel!r}; allowed: 'dense', 'skipping'.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hf_trainplus.budget.costs.device_table import PRECISIONS, Device, Precision, find_device
@@ -50,8 +51,8 @@ class Hardware:
                 raise ValueError(f"{name}={getattr(self, name)}; allowed is a share above 0 and at most 1, e.g. 0.4.")
         for name in ("peak_tflops", "usd_per_device_hour", "watts_per_device"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value}; allowed are numbers above 0.")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}; allowed are finite numbers above 0.")
         if self.scaling_efficiency < 1 and self.devices == 1:
             raise ValueError(
                 f"scaling_efficiency={self.scaling_efficiency} with devices=1; one device scales by 1. Set devices, or "

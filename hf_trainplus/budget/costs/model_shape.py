@@ -64,7 +64,7 @@ class Sizes:
 
     Args:
         hidden: width of the residual stream.
-        layers: blocks.
+        layers: blocks, a decoder's beside an encoder's included.
         attention: heads times dimensions.
         key_value: key-value heads times dimensions.
         heads: attention heads.
@@ -75,6 +75,7 @@ class Sizes:
         vocabulary: width of the output, 0 without a head over the vocabulary.
         root_mean_square: whether norms are root-mean-square norms in float32.
         dropout: whether dropout masks are kept.
+        target_layers: those of the blocks that belong to an encoder-decoder's decoder and look at its encoder.
     """
 
     hidden: int
@@ -88,6 +89,7 @@ class Sizes:
     vocabulary: int = 0
     root_mean_square: bool = False
     dropout: bool = False
+    target_layers: int = 0
 
 
 @dataclass(frozen=True)

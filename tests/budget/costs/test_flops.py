@@ -217,7 +217,7 @@ def test_a_pooler_counts_once_a_sequence():
 
 @pytest.mark.parametrize("wrong", [{"tokens": 0}, {"tokens": 1, "length": -1}, {"tokens": 1, "target_tokens": 0}])
 def test_numbers_are_above_zero(wrong):
-    with pytest.raises(ValueError, match="allowed are numbers above 0"):
+    with pytest.raises(ValueError, match="allowed are finite numbers above 0"):
         Tokens(**wrong)
 
 

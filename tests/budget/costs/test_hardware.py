@@ -42,7 +42,7 @@ def test_energy_and_money_need_power_and_price():
         ({}, "no device is given. Set device='a100-sxm-80gb' .*--peak-tflops"),
         ({"device": "h300"}, "speed is not guessed"),
         ({"device": "t4"}, "t4 has no bf16 matrix unit"),
-        ({"peak_tflops": 0}, "peak_tflops=0; allowed are numbers above 0"),
+        ({"peak_tflops": 0}, "peak_tflops=0; allowed are finite numbers above 0"),
         ({"peak_tflops": 1, "precision": "int8"}, "precision='int8'; allowed: bf16, fp16, fp32"),
         ({"peak_tflops": 1, "devices": 0}, "devices=0; allowed are integers >= 1"),
         ({"peak_tflops": 1, "utilisation": 40}, "utilisation=40; allowed is a share above 0 and at most 1"),
@@ -50,6 +50,9 @@ def test_energy_and_money_need_power_and_price():
         ({"peak_tflops": 1, "scaling_efficiency": 0.9}, "one device scales by 1. Set devices"),
         ({"peak_tflops": 1, "usd_per_device_hour": -1}, "usd_per_device_hour=-1"),
         ({"peak_tflops": 1, "watts_per_device": 0}, "watts_per_device=0"),
+        ({"peak_tflops": float("inf")}, "peak_tflops=inf; allowed are finite"),
+        ({"peak_tflops": 1, "watts_per_device": float("inf")}, "watts_per_device=inf; allowed are finite"),
+        ({"peak_tflops": 1, "usd_per_device_hour": float("nan")}, "usd_per_device_hour=nan; allowed are finite"),
     ],
 )
 def test_wrong_hardware_is_refused(wrong, message):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import BartConfig, BartForConditionalGeneration
 
 from hf_trainplus.budget.costs.memory import OPTIMIZER_BYTES, MemoryPlan, block_bytes, training_memory
 from hf_trainplus.budget.costs.model_reading import read_model
@@ -11,7 +12,7 @@ from tests.budget.costs import tiny_models
 ROWS, LENGTH = 2, 128
 
 
-def kept(model, autocast):
+def kept(model, autocast, targets=LENGTH):
     """Bytes that autograd keeps for the backward pass, weights left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     sizes = {}
@@ -28,7 +29,7 @@ def kept(model, autocast):
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=autocast),
     ):
-        output = model(input_ids=ids, labels=ids)
+        output = model(input_ids=ids, labels=ids[:, :targets].contiguous())
     assert output.loss is not None
     return sum(sizes.values())
 
@@ -76,11 +77,18 @@ def test_the_published_table_of_stages():
         assert training_memory(shape, plan).states / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
-@pytest.mark.parametrize(("fsdp", "zero"), [("fsdp_full", "zero3"), ("fsdp_grad_op", "zero2")])
-def test_fsdp_has_its_counterpart(fsdp, zero):
+def test_fsdps_full_sharding_is_stage_three():
     shape = read_model(tiny_models.llama())
-    one, other = (training_memory(shape, MemoryPlan(sharding=name, devices=8)) for name in (fsdp, zero))
+    one, other = (training_memory(shape, MemoryPlan(sharding=name, devices=8)) for name in ("fsdp_full", "zero3"))
     assert one == other
+
+
+def test_fsdps_sharding_of_gradients_keeps_a_shard_and_whole_weights_to_compute_with():
+    """With float32 weights in bfloat16: 4/n + 2 bytes of weights where ZeRO-2 has 4 and autocast's copies."""
+    memory = training_memory(ModelShape.of_count(800), MemoryPlan(sharding="fsdp_grad_op", devices=8))
+    assert (memory.weights, memory.gathered, memory.casts) == (400, 1600, 0)
+    assert (memory.gradients, memory.optimizer) == (400, 800)
+    assert memory.states == 800 * (4 / 8 + 4 / 8 + 8 / 8 + 2)
 
 
 def test_stage_three_gathers_two_blocks():
@@ -127,6 +135,39 @@ def test_activations_grow_with_rows_and_length_and_without_fused_attention_faste
     assert activations(length=128, fused_attention=False) > 2 * activations(length=64, fused_attention=False)
 
 
+SEQ2SEQ = {"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "vocab_size": tiny_models.WORDS}
+UNDROPPED = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+
+
+def bart(encoder, decoder, attention):
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    options = {**SEQ2SEQ, **UNDROPPED, **heads, "attn_implementation": attention, "eos_token_id": 2}
+    config = BartConfig(encoder_layers=encoder, decoder_layers=decoder, **options)
+    return BartForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("targets", [LENGTH, LENGTH // 4])
+def test_an_encoder_decoder_keeps_what_autograd_keeps(attention, targets):
+    """Blocks of each side see their own side's tokens; a decoder's keep their look at the encoder too."""
+    base = kept(bart(2, 2, attention), False, targets)
+    measured = kept(bart(4, 2, attention), False, targets) + kept(bart(2, 4, attention), False, targets) - 2 * base
+    plan = {"batch_size": ROWS, "length": LENGTH, "target_length": targets, "compute_bytes": 4}
+    few, many = (
+        training_memory(read_model(bart(layers, layers, attention)), MemoryPlan(**plan, fused_attention=fused))
+        for layers, fused in ((2, attention == "sdpa"), (4, attention == "sdpa"))
+    )
+    assert many.activations - few.activations == pytest.approx(measured, rel=0.02)
+    assert few.logits == ROWS * targets * tiny_models.WORDS * 12
+
+
+def test_targets_are_as_long_as_the_input_by_default():
+    shape = read_model(bart(1, 1, "sdpa"))
+    assert training_memory(shape, MemoryPlan(length=64)) == training_memory(
+        shape, MemoryPlan(length=64, target_length=64)
+    )
+
+
 def test_logits_are_counted_with_their_float32_copies():
     shape = read_model(tiny_models.llama())
     assert training_memory(shape, MemoryPlan(length=10)).logits == 10 * tiny_models.WORDS * 14
@@ -146,6 +187,8 @@ def test_without_widths_activations_are_unknown_never_zero():
         ({"batch_size": 0}, "batch_size=0; allowed are integers >= 1"),
         ({"length": 0}, "length=0"),
         ({"devices": 0}, "devices=0"),
+        ({"target_length": 0}, "target_length=0"),
+        ({"master_weights": True}, "master_weights=True with weight_bytes=4.*Set weight_bytes=2"),
         ({"weight_bytes": 3}, "weight_bytes=3; allowed: 4, or 2"),
         ({"optimizer": "adam"}, "optimizer='adam'; allowed: adamw"),
         ({"sharding": "zero4"}, "sharding='zero4'; allowed: none, zero1"),
