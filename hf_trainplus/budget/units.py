@@ -97,7 +97,7 @@ def _float(value: float) -> float:
 
 def _above_zero(number: float, value: object, name: str) -> float:
     if not math.isfinite(number) or number <= 0:
-        raise ValueError(f"{name} is {value!r}; allowed are finite values above 0. Leave {name} out for no limit.")
+        raise ValueError(f"{name} is {value!r}; allowed are finite values above 0.")
     return number
 
 

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def estimate(
+    ctx: typer.Context,
     model: Annotated[str | None, typer.Argument(help="Name on the Hub or folder.")] = None,
     parameters: Annotated[str | None, typer.Option(help="Number of parameters instead of a model: 7e9, 7B.")] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens trained on, epochs included: 300e9, 300B.")] = None,
@@ -47,8 +48,12 @@ def estimate(
     skipping_attention: Annotated[bool, typer.Option(help="The kernel skips what a causal mask hides.")] = False,
     optimizer: Annotated[str, typer.Option(help="adamw, adamw_8bit, adafactor, lion, sgd_momentum, sgd.")] = "adamw",
     sharding: Annotated[str, typer.Option(help="none, zero1, zero2, zero3, fsdp_grad_op, fsdp_full.")] = "none",
-    weight_bytes: Annotated[int, typer.Option(help="Bytes of a stored weight: 4, or 2.")] = 4,
-    master_weights: Annotated[bool, typer.Option(help="A float32 copy beside 16-bit weights.")] = False,
+    weight_bytes: Annotated[
+        int | None, typer.Option(help="Bytes of a stored weight: 4, or 2; 2 by default under zero1 to zero3.")
+    ] = None,
+    master_weights: Annotated[
+        bool | None, typer.Option(help="A float32 copy beside 16-bit weights; by default under zero1 to zero3.")
+    ] = None,
     from_run: Annotated[Path | None, typer.Option(help="Output folder or checkpoint of a run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
@@ -74,11 +79,26 @@ def estimate(
     }
     try:
         if from_run is not None:
+            _refuse_more(ctx)
             _print_run(from_run, as_json)
         else:
             _print_cost(model, parameters, tokens, eval_tokens, given, as_json)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _refuse_more(ctx: typer.Context) -> None:
+    """A run knows its own figures; what is given beside it would be ignored."""
+    names = {name: "MODEL" if name == "model" else f"--{name.replace('_', '-')}" for name in ctx.params}
+    more = [
+        names[name]
+        for name in ctx.params
+        if name not in ("from_run", "as_json")
+        and (source := ctx.get_parameter_source(name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if more:
+        raise ValueError(f"--from-run reads all figures from the run; leave out {', '.join(more)}.")
 
 
 def _print_run(folder: Path, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from hf_trainplus.budget.costs.hardware import Hardware
 from hf_trainplus.budget.costs.model_reading import read_model
+from hf_trainplus.budget.costs.model_shape import ModelShape
 from hf_trainplus.budget.plan_file import read_plan
 from hf_trainplus.budget.plans.plan_cost import StageCost, predict_plan, total_known
 from hf_trainplus.budget.plans.plan_setting import PlanSetting
@@ -61,21 +63,14 @@ def show(
 ) -> None:
     """Print the stages; exit code 2 for a plan that cannot be used and for wrong use."""
     try:
+        number = 1 if devices is None else devices
+        # first what was typed, then the file: a wrong number must not be found in every stage
+        _above_zero({"--devices": devices, "--batch-size": batch_size, "--sequence-length": sequence_length})
         stages = read_plan(plan, world_size=devices)
-        given = model if model is not None else None if parameters is None else parse_count(parameters, "--parameters")
-        known = device is not None or peak_tflops is not None
         setting = PlanSetting(
-            shape=None if given is None else read_model(given),
-            hardware=None
-            if not known
-            else Hardware(
-                device,
-                peak_tflops,
-                devices=devices or 1,
-                utilisation=utilisation,
-                scaling_efficiency=scaling_efficiency,
-            ),
-            devices=devices or 1,
+            shape=_shape(model, parameters),
+            hardware=_hardware(device, peak_tflops, number, utilisation, scaling_efficiency),
+            devices=number,
             usd_per_device_hour=usd_per_device_hour,
             rows=_rows(rows, "--rows"),
             evaluation_rows=_rows(eval_rows, "--eval-rows"),
@@ -93,8 +88,39 @@ def show(
         print_plan(stages, costs)
 
 
+def _above_zero(numbers: dict[str, int | None]) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}; allowed are whole numbers of at least 1.")
+
+
+def _shape(model: str | None, parameters: str | None) -> ModelShape | None:
+    if model is not None and parameters is not None:
+        raise ValueError(f"--model is {model!r} and --parameters {parameters!r}; give at most one of them.")
+    if parameters is not None:
+        return read_model(parse_count(parameters, "--parameters"))
+    return None if model is None else read_model(model)
+
+
+def _hardware(
+    device: str | None, peak_tflops: float | None, devices: int, utilisation: float, scaling_efficiency: float
+) -> Hardware | None:
+    if device is not None or peak_tflops is not None:
+        return Hardware(
+            device, peak_tflops, devices=devices, utilisation=utilisation, scaling_efficiency=scaling_efficiency
+        )
+    if (utilisation, scaling_efficiency) != (Hardware.utilisation, Hardware.scaling_efficiency):
+        raise ValueError(
+            "--utilisation and --scaling-efficiency say nothing without a device; add --device a100-sxm-80gb."
+        )
+    return None
+
+
 def _rows(text: str | None, name: str) -> int | None:
-    return None if text is None else int(parse_count(text, name))
+    number = None if text is None else parse_count(text, name)
+    if number is not None and not number.is_integer():
+        raise ValueError(f"{name} is {text!r}; allowed are whole numbers. Write {name} {math.ceil(number)}.")
+    return None if number is None else int(number)
 
 
 _TOTALS = ("wall_clock_seconds", "gpu_hours", "flops", "usd")
@@ -112,7 +138,10 @@ _COLUMNS = ("stage", "budget", "batch", "steps", "tokens", "FLOPs", "evaluations
 
 def print_plan(plan: StagePlan, costs: tuple[StageCost, ...]) -> None:
     """Print a table of the stages and, below it, when each moves on."""
-    table = Table(*_COLUMNS)
+    table = Table()
+    for name in _COLUMNS:
+        # of what a narrow terminal cannot hold in one line nothing is cut off
+        table.add_column(name, overflow="fold")
     for stage, cost in zip(plan, costs, strict=True):
         table.add_row(*_row(stage, cost))
     seconds, hours, flops, usd = (total_known(costs, name) for name in _TOTALS)
@@ -120,6 +149,8 @@ def print_plan(plan: StagePlan, costs: tuple[StageCost, ...]) -> None:
     total = [_count(flops), "", _duration(seconds), _count(hours), _count(usd)]
     table.add_row("total", "", "", "", "", *total)
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, Console(width=10_000).measure(table).maximum)
     console.print(table)
     for stage in plan:
         console.print(f"{stage.name}: {_moves(stage)}", highlight=False)

@@ -75,6 +75,14 @@ def test_an_unknown_device_ends_with_two_and_asks_for_its_peak(run):
         (["--parameters", "7e9", "--tokens", "1e9"], "no device is given"),
         ([*KNOWN, "--utilisation", "40"], "utilisation=40"),
         ([*KNOWN, "--optimizer", "adam"], "optimizer='adam'"),
+        (
+            ["--parameters", "7e9", "--tokens", "0", "--peak-tflops", "1"],
+            "--tokens is '0'; allowed are finite values above 0. ",
+        ),
+        (["--parameters", "7e9", "--tokens", "1", "--peak-tflops", "1", "--evaluations", "5"], "evaluations=5 without"),
+        ([*KNOWN, "--master-weights"], "master_weights=True with weight_bytes=4"),
+        ([*KNOWN, "--from-run", "runs", "--devices", "1"], "leave out --parameters, --tokens,"),
+        (["gpt2", "--from-run", "runs"], "--from-run reads all figures from the run; leave out MODEL."),
     ],
 )
 def test_wrong_use_ends_with_two(run, arguments, message):

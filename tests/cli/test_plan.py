@@ -74,12 +74,33 @@ def test_a_bad_plan_ends_with_two_and_tells_everything(run, tmp_path):
         (["--device", "h300"], "--peak-tflops"),
         (["--parameters", "many"], "--parameters is 'many'"),
         (["--rows", "all"], "--rows is 'all'"),
+        (["--rows", "10.5"], "--rows is '10.5'; allowed are whole numbers. Write --rows 11"),
+        (["--eval-rows", "0"], "--eval-rows is '0'; allowed are finite values above 0.\n"),
+        (["--devices", "0"], "--devices is 0; allowed are whole numbers of at least 1"),
+        (["--batch-size", "0"], "--batch-size is 0; allowed"),
+        (["--sequence-length", "-3"], "--sequence-length is -3; allowed"),
+        (["--usd-per-device-hour", "-1"], "usd_per_device_hour=-1.0; allowed are finite numbers above 0"),
+        (["--model", "gpt2", "--parameters", "7B"], "give at most one of them"),
+        (["--utilisation", "3"], "say nothing without a device; add --device"),
+        (["--utilisation", "3", "--device", "l4"], "utilisation=3.0; allowed is a share"),
     ],
 )
 def test_wrong_use_ends_with_two(run, good, options, message):
     result = run("show", good, *options)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_nothing_is_cut_off_where_there_is_no_terminal_or_a_narrow_one(run, good, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    options = ("--parameters", "1e9", "--sequence-length", 128, "--device", "a100-sxm-80gb", "--rows", "1e5")
+    piped = run("show", good, *options).output
+    assert "wall_clock=2h30m, num_train_epochs=3" in piped
+    assert "…" not in piped
+    monkeypatch.setattr(plan.Console, "is_terminal", True)
+    narrow = run("show", good, *options).output
+    assert "…" not in narrow
+    assert max(len(line) for line in narrow.splitlines()) <= 80
 
 
 def test_a_missing_file_ends_with_two(run, tmp_path):

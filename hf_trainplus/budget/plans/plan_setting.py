@@ -11,6 +11,8 @@ from hf_trainplus.budget.costs.model_shape import ModelShape
 from hf_trainplus.budget.keeping.measured import Measured
 from hf_trainplus.budget.plans.stage import Stage
 
+_ABOVE_ZERO = ("devices", "usd_per_device_hour", "rows", "evaluation_rows", "length", "per_device_train_batch_size")
+
 
 @dataclass(frozen=True)
 class PlanSetting:
@@ -28,6 +30,9 @@ class PlanSetting:
         gradient_checkpointing: whether blocks are computed twice.
         row_seconds: device-seconds of training a row, as measured; stands in for model and hardware.
         evaluation_row_seconds: device-seconds of evaluating a row, as measured.
+
+    Raises:
+        ValueError: a number that is not above 0; an unknown one is None.
     """
 
     shape: ModelShape | None = None
@@ -41,6 +46,12 @@ class PlanSetting:
     gradient_checkpointing: bool = False
     row_seconds: float | None = None
     evaluation_row_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in _ABOVE_ZERO:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}; allowed are finite numbers above 0.")
 
     def with_measured(self, measured: Measured, stage: Stage, rows_a_step: int) -> PlanSetting:
         """Return the setting with what the stage that runs took a row.
