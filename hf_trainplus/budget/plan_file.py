@@ -64,7 +64,8 @@ def _text(path: FilePath, problems: Problems) -> str:
 def _build(given: Any, problems: Problems, source: str | None, world_size: int | None) -> StagePlan:
     if not isinstance(given, Mapping):
         if not problems.found:
-            problems.add((), f"is {type(given).__name__}, not a mapping with the key stages.")
+            found = "is empty" if given is None else f"is a {type(given).__name__}"
+            problems.add((), f"{found}; allowed is a mapping with the key stages: a list of at least one stage.")
         problems.check(source)
     for key in given:
         if key not in _KEYS:

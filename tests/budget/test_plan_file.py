@@ -114,12 +114,14 @@ def test_batch_sizes_are_checked_against_the_number_of_processes(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is NoneType, not a mapping with the key stages"),
-        ("- a\n- b\n", "is list, not a mapping"),
+        ("", "plan: is empty; allowed is a mapping with the key stages"),
+        ("- a\n- b\n", "is a list; allowed is a mapping with the key stages"),
         ("stages: []\n", "1: stages: is missing or empty"),
         ("name: x\n", "stages: is missing or empty"),
         ("name: 3\nstages:\n  - {name: a, budget: {usd: 1}}\n", "1: name: is 3; allowed is text"),
         ("stages: [1\n", "is no YAML"),
+        ("stages:\n- {name: on, budget: {usd: 1}}\n", r"name: is True; .*Put it in quotes: YAML takes it for a truth"),
+        ("stages:\n- {name: 2, budget: {usd: 1}}\n", r"name: is 2; .*Put it in quotes: YAML takes it for a number"),
         ("stages: &s [*s]\n", "an anchor stands inside of itself"),
         ("stages:\n- {name: [a, b], budget: {usd: 1}}\n", r"2: stages\[0\].name: is \['a', 'b'\]; allowed are letters"),
         ("stages:\n- {name: a, budget: {wall_clock: 2:30}}\n", "wall_clock is '2:30', which is no duration"),

@@ -67,7 +67,9 @@ def _boolean(given: Any, path: Path, problems: Problems) -> bool | None:
 def _name(given: Any, path: Path, problems: Problems) -> str | None:
     if isinstance(given, str) and re.fullmatch(r"[A-Za-z0-9_.-]+", given):
         return given
-    problems.add(path, f"is {given!r}; allowed are letters, digits and _ . - (it becomes part of file names).")
+    taken = {bool: "a truth value", int: "a number", float: "a number"}.get(type(given))
+    quotes = f" Put it in quotes: YAML takes it for {taken}." if taken else ""
+    problems.add(path, f"is {given!r}; allowed are letters, digits and _ . - (it becomes part of file names).{quotes}")
     return None
 
 
