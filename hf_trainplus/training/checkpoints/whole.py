@@ -16,6 +16,7 @@ _DEEPSPEED_TAG = "latest"
 _NO_WEIGHTS = re.compile(
     r"(^|[-_/])(optimizer|scheduler|scaler|training_args|rng_state|random_states)[^/]*$|optim_states|^optimizer_\d+/"
 )
+_EDITED = (".json", ".md", ".txt")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".distcp", ".ckpt", ".h5", ".msgpack")
 
 
@@ -46,8 +47,13 @@ def _against(record: CheckpointRecord, folder: Path) -> str | None:
     for name, size in record.files.items():
         if name not in found:
             return f"{name} is missing"
-        if found[name] != size and (found[name] == 0 or folder.joinpath(name).suffix not in (".json", ".md", ".txt")):
+        if found[name] == size:
+            continue
+        if found[name] == 0 or folder.joinpath(name).suffix not in _EDITED:
             return f"{name} holds {found[name]:,} of {size:,} bytes"
+        # people edit these, but a half of one is none
+        if (broken := why_broken(folder / name)) is not None:
+            return f"{name} {broken}"
     return None
 
 

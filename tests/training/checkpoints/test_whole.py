@@ -53,6 +53,16 @@ def test_a_part_that_is_harmed_is_named(name, harm, checkpoint):
     assert why.startswith(expected) or why.startswith(name)
 
 
+def test_half_a_configuration_is_named(checkpoint):
+    """Upstream reads it on a resume, and ends with an error in JSON."""
+    path = checkpoint / "config.json"
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    assert why_torn(checkpoint) == "config.json is no JSON"
+    path.write_text(json.dumps({**json.loads(whole), "name_of_mine": "kept"}))
+    assert why_torn(checkpoint) is None
+
+
 def test_without_its_record_ours_is_judged_by_its_structure(checkpoint):
     shutil.rmtree(checkpoint.parent / RECORDS, ignore_errors=True)
     assert why_torn(checkpoint) is None
