@@ -15,6 +15,8 @@ from enum import Enum
 from pathlib import Path
 
 SLURM_END = "SLURM_JOB_END_TIME"
+# seconds since 1970, in September 2001: what lies before was meant as a duration
+_NO_TIME_OF_A_RUN = 1e9
 
 
 class StopReason(str, Enum):
@@ -161,12 +163,20 @@ def parse_deadline(given: object, name: str = "deadline") -> float:
         name: what it is called in an error.
 
     Raises:
-        ValueError: neither, named with both forms.
+        ValueError: neither, named with both forms; or a time before 2001, which is a number of seconds from now on.
 
     Example:
         >>> parse_deadline("1700000000"), parse_deadline("2023-11-14T22:13:20+00:00")
         (1700000000.0, 1700000000.0)
     """
+    at = _seconds_since_1970(given)
+    if at is None or not at > _NO_TIME_OF_A_RUN:
+        found = "allowed" if at is None else "that is a time before 2001; allowed"
+        raise ValueError(f"{name} is {given!r}; {found}: an ISO 8601 time or seconds since 1970. {_way_out(name)}")
+    return at
+
+
+def _seconds_since_1970(given: object) -> float | None:
     if isinstance(given, (int, float)) and not isinstance(given, bool) and given == given:  # NaN is no time
         return float(given)
     if isinstance(given, datetime):
@@ -177,10 +187,13 @@ def parse_deadline(given: object, name: str = "deadline") -> float:
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except ValueError:
-        raise ValueError(
-            f"{name} is {given!r}; allowed: an ISO 8601 time or seconds since 1970. "
-            "Write deadline='2026-05-01T18:00' or deadline=1777651200."
-        ) from None
+        return None
+
+
+def _way_out(name: str) -> str:
+    if name == SLURM_END:
+        return f"Run `unset {SLURM_END}` before the command to go by the other limits alone."
+    return "Write deadline='2026-05-01T18:00' or deadline=1777651200; for an hour from now on, budget='wall_clock=1h'."
 
 
 def find_deadline(given: object, environment: Mapping[str, str], now: float) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import TrainingArguments
+from transformers import TrainerState, TrainingArguments
 
 from hf_trainplus.budget.budget import Budget
 from hf_trainplus.budget.keeping.energy import Joules
@@ -30,6 +30,20 @@ def require_measured(budget: Budget, args: TrainingArguments, energy: Joules | N
         raise ValueError(
             f"budget energy_kwh={budget.energy_kwh:g} is set, but nothing measures energy on this machine (NVML does "
             "on NVIDIA GPUs). Give another limit, e.g. gpu_hours=8."
+        )
+
+
+def require_counted(budget: Budget, state: TrainerState) -> None:
+    """Check after a step that tokens which are limited are counted: upstream warns, counts none and goes on for ever.
+
+    Raises:
+        ValueError: none was counted; the message has the line that makes it so.
+    """
+    if budget.tokens is not None and state.global_step > 0 and not state.num_input_tokens_seen:
+        raise ValueError(
+            f"budget tokens={budget.tokens:g} is set, and no token was counted in step {state.global_step}: batches "
+            "have nothing under the name that the model gives as its input. Set model.main_input_name to their key, "
+            "e.g. 'input_ids', or give another limit."
         )
 
 

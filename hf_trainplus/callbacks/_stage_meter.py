@@ -16,7 +16,7 @@ from hf_trainplus.budget.meter import Meter, Progress
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.callbacks._ballot import Decision, ballot, count
 from hf_trainplus.callbacks._budget_progress import joules_of, progress_of, rhythm_of
-from hf_trainplus.callbacks._budget_resume import require_measured
+from hf_trainplus.callbacks._budget_resume import require_counted, require_measured
 from hf_trainplus.callbacks.agreement import agree
 from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import metered_limits
@@ -62,7 +62,13 @@ class StageMeter:
         self.keeper.begin(self._progress(state))
 
     def close(self, phase: Phase, state: TrainerState) -> None:
-        """Say that a phase ends here."""
+        """Say that a phase ends here.
+
+        Raises:
+            ValueError: the stage limits tokens, and none was counted.
+        """
+        if phase == "step":
+            require_counted(self.keeper.budget, state)
         self.keeper.close(phase, self._progress(state))
 
     def rooms(self, state: TrainerState) -> tuple[Headroom, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -18,12 +19,18 @@ from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.meter import Reading
 from hf_trainplus.budget.remaining import TimeLeft
 from hf_trainplus.budget.signals import DEFAULT_SIGNALS, parse_signals
-from hf_trainplus.budget.stops import StopCondition, StopReason
+from hf_trainplus.budget.stops import StopCondition, StopReason, find_deadline
 from hf_trainplus.callbacks._ballot import Decision
 from hf_trainplus.callbacks._budget_control import RunControl, due
 from hf_trainplus.callbacks._budget_leaving import EvaluationLeaving
 from hf_trainplus.callbacks._budget_options import BudgetOptions
-from hf_trainplus.callbacks._budget_resume import ensure_entry, require_measured, saved_state, spent_before
+from hf_trainplus.callbacks._budget_resume import (
+    ensure_entry,
+    require_counted,
+    require_measured,
+    saved_state,
+    spent_before,
+)
 from hf_trainplus.callbacks._budget_schedule import follow_budget, require_lambda_schedule
 from hf_trainplus.callbacks._budget_session import BudgetSession
 
@@ -170,7 +177,8 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
     # ---- events of the Trainer -----------------------------------------------------------------------------------
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Refuse a limit on something that this Trainer does not measure, before anything runs."""
+        """Refuse a limit on something that this Trainer does not measure, and an end of a job that is no time."""
+        find_deadline(self.options.deadline, os.environ, time.time())
         require_measured(self.budget, args, self._energy)
 
     def on_train_begin(
@@ -201,6 +209,7 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
     ) -> TrainerControl:
         """Measure the step and decide whether there is another one."""
         if self._session:
+            require_counted(self.budget, state)
             self._session.close("step", state)
             self._act(args, state, control, kwargs)
         return control

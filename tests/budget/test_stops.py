@@ -125,16 +125,24 @@ def test_what_is_no_deadline_is_refused(given):
         parse_deadline(given)
 
 
-def test_a_wrong_end_of_job_is_called_by_its_name():
-    with pytest.raises(ValueError, match="SLURM_JOB_END_TIME is 'Unknown'; allowed: an ISO 8601 time"):
-        find_deadline(1500, {"SLURM_JOB_END_TIME": "Unknown"}, now=1000.0)
+@pytest.mark.parametrize("given", [3600, "3600", "0", -5, "1999-12-31", float("-inf")])
+def test_a_duration_is_no_deadline(given):
+    with pytest.raises(ValueError, match="a time before 2001.*for an hour from now on, budget='wall_clock=1h'"):
+        parse_deadline(given)
+
+
+@pytest.mark.parametrize("given", ["Unknown", "0"])
+def test_a_wrong_end_of_job_is_called_by_its_name(given):
+    with pytest.raises(ValueError, match=f"SLURM_JOB_END_TIME is '{given}'; .*Run `unset SLURM_JOB_END_TIME`"):
+        find_deadline(1_700_000_500, {"SLURM_JOB_END_TIME": given}, now=1_700_000_000.0)
 
 
 def test_the_earlier_deadline_holds():
-    slurm = {"SLURM_JOB_END_TIME": "2000"}
-    assert find_deadline(None, {}, now=1000.0) is None
-    assert find_deadline(None, {"SLURM_JOB_END_TIME": ""}, now=1000.0) is None
-    assert find_deadline(None, slurm, now=1000.0) == 1000.0
-    assert find_deadline(1500, slurm, now=1000.0) == 500.0
-    assert find_deadline(2500, slurm, now=1000.0) == 1000.0
-    assert find_deadline(500, {}, now=1000.0) == -500.0
+    now = 1_700_000_000.0
+    slurm = {"SLURM_JOB_END_TIME": "1700001000"}
+    assert find_deadline(None, {}, now) is None
+    assert find_deadline(None, {"SLURM_JOB_END_TIME": ""}, now) is None
+    assert find_deadline(None, slurm, now) == 1000.0
+    assert find_deadline(now + 500, slurm, now) == 500.0
+    assert find_deadline(now + 1500, slurm, now) == 1000.0
+    assert find_deadline(now - 500, {}, now) == -500.0

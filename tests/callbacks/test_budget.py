@@ -459,21 +459,39 @@ def test_a_stop_file_ends_the_run_with_evaluation_and_checkpoint(tmp_path):
     assert Run(tmp_path / "out", stop_file=str(path), resume=True).end == 40
 
 
+NOW = 1_700_000_000.0
+
+
 def test_slurms_end_of_job_is_a_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_trainplus.callbacks._budget_session.time.time", lambda: 1000.0)
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1036")
+    monkeypatch.setattr("hf_trainplus.callbacks._budget_session.time.time", lambda: NOW)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(NOW + 36))
     run = Run(tmp_path)
     assert (run.reason, run.limit) == (StopReason.DEADLINE, "deadline")
     assert run.evaluations[-1] == run.saves[-1] == run.end
     assert 31 <= run.clock.now <= 36
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "99999")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(NOW + 99_999))
     assert Run(tmp_path, resume=True).end == 40
 
 
 def test_the_earlier_of_two_deadlines_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_trainplus.callbacks._budget_session.time.time", lambda: 1000.0)
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1036")
-    assert Run(tmp_path, deadline=1020).clock.now <= 20
+    monkeypatch.setattr("hf_trainplus.callbacks._budget_session.time.time", lambda: NOW)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(NOW + 36))
+    assert Run(tmp_path, deadline=NOW + 20).clock.now <= 20
+
+
+def test_a_job_that_is_over_takes_no_step_and_says_since_when(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("hf_trainplus.callbacks._budget_session.time.time", lambda: NOW)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(NOW - 100))
+    with caplog.at_level(logging.WARNING):
+        run = Run(tmp_path)
+    assert (run.end, run.reason) == (0, StopReason.DEADLINE)
+    assert "No step taken: deadline (1m40s past it)." in caplog.text
+
+
+def test_an_end_of_job_that_is_no_time_is_refused_when_the_trainer_is_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "soon")
+    with pytest.raises(ValueError, match="SLURM_JOB_END_TIME is 'soon'.*unset SLURM_JOB_END_TIME"):
+        make_trainer(tmp_path, [BudgetCallback("max_steps=5")])
 
 
 class After(StopCondition):
@@ -626,6 +644,7 @@ def test_time_counts_from_the_start_of_the_process(tmp_path):
         ({"budget": "usd=5"}, "needs a price. Set usd_per_device_hour=2.5"),
         ({"usd_per_device_hour": -1}, "allowed are prices above 0"),
         ({"deadline": "soon"}, "allowed: an ISO 8601 time"),
+        ({"deadline": 3600}, "deadline is 3600; that is a time before 2001"),
         ({"stop_signals": "SIGNOPE"}, "is unknown here"),
         ({"lr_follows_budget": True}, "lr_follows_budget=True without a budget"),
         ({"margin_seconds": -1}, "margin_seconds=-1; allowed are seconds >= 0"),
@@ -641,6 +660,19 @@ def test_bad_options_are_refused_at_construction(options, message):
 def test_a_limit_in_tokens_that_no_one_counts_is_refused_when_the_trainer_is_made(tmp_path):
     with pytest.raises(ValueError, match="counts no tokens. Set TrainingArguments.include_num_input_tokens_seen"):
         make_trainer(tmp_path, [BudgetCallback("tokens=1e9")])
+
+
+def test_a_limit_in_tokens_of_which_none_is_counted_does_not_go_on_for_ever(tmp_path):
+    """No batch has what the model names as its input: upstream warns at every step and counts nothing."""
+    model, options = Linear(), {"include_num_input_tokens_seen": "all"}
+    model.main_input_name = "input_ids"
+    trainer = make_trainer(tmp_path, [BudgetCallback("tokens=100")], model=model, **options)
+    with pytest.raises(ValueError, match=r"no token was counted in step 1.*Set model.main_input_name"):
+        trainer.train()
+    model.main_input_name = "x"
+    trainer = make_trainer(tmp_path, [BudgetCallback("tokens=100")], model=model, **options)
+    trainer.train()
+    assert (trainer.state.global_step, trainer.state.num_input_tokens_seen) == (3, 96)
 
 
 def test_a_limit_in_energy_that_nothing_measures_is_refused_when_the_trainer_is_made(tmp_path):

@@ -16,6 +16,7 @@ from hf_trainplus.budget.keeping.measured import Measured, Phase
 from hf_trainplus.budget.keeping.reserve import exceeded, share_used, unmeasured
 from hf_trainplus.budget.meter import Meter, Progress, Reading
 from hf_trainplus.budget.remaining import Rhythm, TimeLeft, time_left
+from hf_trainplus.budget.units import format_duration
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,8 @@ class BudgetKeeper:
     def describe(self, limit: str, progress: Progress) -> str:
         """Write what is spent of a limit, for a person: ``gpu_hours: 7.98 of 8``."""
         if limit == DEADLINE:
-            return f"deadline in {self._deadline_seconds() or 0.0:.0f} s"
+            left = self._deadline_seconds() or 0.0
+            return f"{format_duration(abs(left))} {'left' if left >= 0 else 'past it'}"
         spent = self.meter.read(progress).spent()[limit]
         return f"{limit}: {format_limit(limit, spent)} of {format_limit(limit, self.budget.limits()[limit])}"
 

@@ -84,7 +84,9 @@ def test_a_deadline_is_a_limit_and_has_no_share():
     clock.now = 10.0
     verdict = keeper.verdict(Progress())
     assert (verdict.limit, verdict.share) == ("deadline", None)
-    assert keeper.describe("deadline", Progress()) == "deadline in 0 s"
+    assert keeper.describe("deadline", Progress()) == "0s left"
+    clock.now = 110.0
+    assert keeper.describe("deadline", Progress()) == "1m40s past it"
 
 
 def test_expected_costs_are_reserved_until_they_are_measured():

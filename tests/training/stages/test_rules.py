@@ -307,3 +307,10 @@ def test_a_failed_evaluation_at_a_boundary_does_not_hold_the_plan(tmp_path):
     again = stages.make(tmp_path / "r", plan, trainer={"compute_metrics": Fails([0.1, 0.2])})
     assert again.train(resume_from_checkpoint=True).global_step == 4
     assert [len(batch) for batch in again.rows] == [2, 2]
+
+
+def test_a_stage_of_tokens_of_which_none_is_counted_does_not_go_on_for_ever(tmp_path):
+    trainer = stages.make(tmp_path, two(budget="tokens=100"), include_num_input_tokens_seen="all")
+    trainer.model.main_input_name = "pixels"
+    with pytest.raises(ValueError, match=r"budget tokens=100 is set, and no token was counted in step 1"):
+        trainer.train()
