@@ -166,7 +166,22 @@ READERS: dict[str, Reader] = {
     "num_processes": _integer,
 }
 
-TRAINING_ONLY = ("budget", "steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "data_fraction", "freeze")
+TRAINING_ONLY = (
+    "budget",
+    "steps",
+    "per_device_train_batch_size",
+    "global_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "warmup_steps",
+    "weight_decay",
+    "max_grad_norm",
+    "data_fraction",
+    "train_dataset",
+    "freeze",
+)
 
 
 def read_stage(given: Any, path: Path, problems: Problems, world_size: int | None = None) -> dict[str, Any] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from transformers.utils import logging
+
 from hf_trainplus.budget.advance import AdvanceRule, AllOf, BudgetShare
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.budget.plans.stage_evaluation import ALL_SETS
@@ -12,9 +14,12 @@ from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.training.run_size import device_count
 from hf_trainplus.training.stages.arguments import evaluates, is_open, stage_arguments
 from hf_trainplus.training.stages.data import StageData
+from hf_trainplus.training.stages.schedules import schedule_problem
 
 if TYPE_CHECKING:
     from transformers import Trainer
+
+logger = logging.get_logger("hf_trainplus")
 
 RELAUNCH = "trainplus run plan.yaml -- accelerate launch train.py ..."
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
@@ -54,6 +59,11 @@ def refuse_what_cannot_run(
             )
     if problems:
         raise ValueError("\n".join(problems))
+    if trainer.args.max_steps > 0 and all(stage.limits() or not stage.trains for stage in plan):
+        logger.warning_once(
+            f"max_steps={trainer.args.max_steps} ends nothing here: every stage of the plan says itself when it ends. "
+            f"Give budget='max_steps={trainer.args.max_steps}' to end the whole run."
+        )
 
 
 def _of_the_run(trainer: Trainer, plan: StagePlan, only: str | None) -> Iterator[str]:
@@ -144,6 +154,9 @@ def _of_a_stage(trainer: Trainer, stage: Stage) -> Iterator[str]:
             f"has a rule on an evaluation ({watched[0].describe()}) and evaluates nothing. Add eval: {{strategy: "
             "epoch}, or set eval_strategy."
         )
+    problem = schedule_problem(stage, args)
+    if problem is not None:
+        yield problem
     schedule = str(stage.lr_scheduler_type or getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
     if schedule in _BY_METRIC and args.metric_for_best_model is None:
         yield f"lr_scheduler_type {schedule} follows a metric; set metric_for_best_model='loss'."

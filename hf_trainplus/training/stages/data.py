@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from hf_trainplus.budget.plans.stage import Stage
 from hf_trainplus.decisions.subset import representative_subset
-from hf_trainplus.training.run_size import data_seed
+from hf_trainplus.training.run_size import data_seed, device_count
 from hf_trainplus.training.stages.streams import stream_problem
 
 logger = logging.get_logger("hf_trainplus")
@@ -64,7 +64,21 @@ class StageData:
             return "data_fraction needs rows that can be counted, and the training data is a stream; leave it out."
         if stage.data_fraction is not None and isinstance(self._source(stage), IterableDataset):
             return "data_fraction needs rows that can be chosen, and the training data is a stream; leave it out."
-        return stream_problem(self._source(stage), stage, args)
+        return stream_problem(self._source(stage), stage, args) or self._too_few(stage, args)
+
+    def _too_few(self, stage: Stage, args: TrainingArguments) -> str | None:
+        """Tell of rows that make no batch, of which the Trainer only warns while it takes no step."""
+        rows, devices = rows_of(self._source(stage)), device_count(args)
+        if rows is None or not args.dataloader_drop_last:
+            return None
+        taken = max(1, round(rows * (stage.data_fraction or 1.0)))
+        a_batch = stage.rows_a_device(devices, args.per_device_train_batch_size) * devices
+        if taken >= a_batch:
+            return None
+        return (
+            f"trains on {taken} of {rows} rows, and dataloader_drop_last=True leaves no batch of {a_batch}; take more "
+            "rows, a smaller batch, or set dataloader_drop_last=False."
+        )
 
     def of(self, stage: Stage, args: TrainingArguments) -> Any:
         """Return the training data of a stage; its share is the same rows on every rank and in every process."""

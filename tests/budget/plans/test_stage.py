@@ -172,6 +172,10 @@ def test_what_a_stage_says_wins_over_its_preset():
         ({"freeze": [3]}, "freeze: is .*allowed is a list of parameter names or patterns"),
         ({"train": "no"}, "train: is 'no'; allowed: true, false"),
         ({"train": False}, "budget: stands in a stage with train: false, which takes no step; leave budget out"),
+        (
+            {"train": False, "budget": None, "weight_decay": 0.1, "train_dataset": "noisy"},
+            r"(?s)weight_decay: stands in a stage with train: false.*train_dataset: stands in",
+        ),
         ({"eval": 3}, "eval: is 3; allowed is a mapping with mode"),
         ({"eval": {"mode": "some"}}, "eval.mode: is 'some'; allowed: full, subset, race"),
         ({"eval": {"mode": "subset"}}, "eval.mode: is subset without subset_size"),

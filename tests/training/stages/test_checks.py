@@ -7,6 +7,7 @@ import torch
 from transformers import Trainer
 
 from hf_trainplus import PlusTrainer, PlusTrainingArguments, StagePlan
+from hf_trainplus.training.stages import checks
 from hf_trainplus.training.stages.launched import set_launched_stage
 from tests.support import stages, tiny
 
@@ -46,11 +47,39 @@ B = {"name": "b", "budget": "max_steps=2"}
         (plan(lr_scheduler_type="reduce_lr_on_plateau"), {}, "metric_for_best_model='loss'"),
         (plan(advance_when={"plateau": 3}), {"eval_strategy": "no"}, "has a rule on an evaluation .*evaluates nothing"),
         (plan(global_batch_size=6, per_device_train_batch_size=4), {}, "no multiple of 4"),
+        (
+            plan(B, {"name": "c", "budget": "max_steps=2", "lr_scheduler_type": "cosine_with_min_lr"}),
+            {},
+            r"stage 'c': lr_scheduler_type cosine_with_min_lr cannot be made with lr_scheduler_kwargs=\{\} .One of min_lr",
+        ),
+        (plan(lr_scheduler_kwargs={"cycles": 2}), {}, "lr_scheduler_type linear cannot be made with.*'cycles': 2"),
+        (
+            plan(data_fraction=0.05),
+            {"dataloader_drop_last": True},
+            "trains on 1 of 23 rows, and dataloader_drop_last=True leaves no batch of 2",
+        ),
     ],
 )
 def test_it_is_refused_at_construction(given, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         stages.make(tmp_path, **{"plan": given, **options})
+
+
+def test_settings_that_a_schedule_knows_are_not_refused(tmp_path):
+    known = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
+    trainer = stages.make(tmp_path, plan(**known, learning_rate=1e-2), logging_steps=1)
+    trainer.train()
+    assert dict(stages.learning_rates(trainer))[2] == pytest.approx(1e-2 * 0.55)
+
+
+def test_steps_that_no_stage_goes_by_are_said(tmp_path, caplog):
+    checks.logger.warning_once.cache_clear()
+    with caplog.at_level("WARNING", logger="hf_trainplus"):
+        stages.make(tmp_path, plan(B, {"name": "c", "advance_when": {"plateau": 1}}), max_steps=9)
+        assert "ends nothing here" not in caplog.text
+        stages.make(tmp_path, plan(), max_steps=9)
+    assert "max_steps=9 ends nothing here: every stage" in caplog.text
+    assert "Give budget='max_steps=9'" in caplog.text
 
 
 def test_everything_is_told_at_once(tmp_path):
