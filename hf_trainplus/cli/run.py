@@ -19,8 +19,8 @@ _HELP = """Run a plan: start the command once a stage, with the stage's num_proc
 The command is a script that makes a PlusTrainer with PlusTrainingArguments: under accelerate launch or torchrun, or
 alone. It is told its plan and its stage in TRAINPLUS_PLAN and TRAINPLUS_STAGE, and resumes from the newest checkpoint
 in its output folder by itself. A plan that is over returns at once with code 0; a child that fails ends the chain with
-its code; SIGINT, SIGTERM and SIGUSR1 are passed on to the processes that train, which save and leave at the latter two
-(stop_signals). The same command then goes on where it ended.
+its code. SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGQUIT are passed on to the processes that train, which save and leave
+at SIGTERM and SIGUSR1 (stop_signals). The same command then goes on where it ended.
 
 Example: trainplus run plan.yaml -- accelerate launch recipes/text_classification.py --output_dir runs/staged
 """

@@ -13,7 +13,8 @@ import psutil
 
 from hf_trainplus.launch.command import starts_others
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# a closed terminal and Ctrl-\ too: the child's own process group is not told of them, and would go on alone
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Child:
@@ -59,7 +60,9 @@ class Child:
 
     @contextmanager
     def _handlers(self) -> Iterator[None]:
-        before = {one: signal.signal(one, self._pass_on) for one in PASSED_ON}
+        # what is ignored stays so: that is how nohup keeps a command alive
+        heard = [one for one in PASSED_ON if signal.getsignal(one) is not signal.SIG_IGN]
+        before = {one: signal.signal(one, self._pass_on) for one in heard}
         try:
             yield
         finally:

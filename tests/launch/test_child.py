@@ -56,6 +56,26 @@ def test_a_signal_is_passed_on_and_the_child_decides(name, tmp_path):
     assert child.run(python("raise SystemExit(0)"), {}) == 128 + getattr(signal, name)
 
 
+def test_what_is_ignored_is_not_passed_on(tmp_path):
+    """nohup starts a command with SIGHUP ignored."""
+    ready = tmp_path / "ready"
+
+    def send():
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        sender, child = threading.Thread(target=send), Child()
+        sender.start()
+        code = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(0.5)"
+        assert (child.run(python(code, ready), {}), child.signal) == (0, None)
+        sender.join()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_program_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match="no_such_program"):
         Child().run([str(Path("no_such_program"))], {})
