@@ -68,11 +68,11 @@ def run(
     except (ValueError, FileNotFoundError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    typer.echo(json.dumps({**asdict(outcome), "exit_code": outcome.exit_code}) if as_json else _text(outcome))
+    typer.echo(json.dumps({**asdict(outcome), "exit_code": outcome.exit_code}) if as_json else _text(outcome, folder))
     raise typer.Exit(outcome.exit_code)
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: Outcome, folder: str) -> str:
     place = outcome.place
     at = "before its first checkpoint" if place.step is None else f"at step {place.step}"
     if outcome.state == "finished":
@@ -80,4 +80,9 @@ def _text(outcome: Outcome) -> str:
     last = outcome.launches[-1].stage if outcome.launches else "none"
     if outcome.state == "failed":
         return f"stage {last} failed with exit code {outcome.exit_code}; the same command goes on {at}."
+    if place.step is None:
+        return (
+            f"stage {last} ended and left no checkpoint in {folder}; where the command writes to another folder, give "
+            "that one as --output-dir."
+        )
     return f"stopped in stage {last}; the same command goes on with stage {place.stage} {at}."

@@ -12,6 +12,7 @@ from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.launch.command import stage_command
 from hf_trainplus.training.checkpoints.search import newest_whole
 from hf_trainplus.training.checkpoints.staging import recover
+from hf_trainplus.training.stages.contradictions import differences
 from hf_trainplus.training.stages.environment import PLAN, STAGE
 from hf_trainplus.training.stages.record import read_record
 from hf_trainplus.training.stages.start import find_start
@@ -73,15 +74,20 @@ def find_place(plan: StagePlan, output_dir: str | Path) -> Place:
     Raises:
         ValueError: the plan has no place for the checkpoint.
     """
+    return _look(plan, output_dir)[0]
+
+
+def _look(plan: StagePlan, output_dir: str | Path) -> tuple[Place, bool]:
+    """Return the place, and whether the run was over under another plan: what that means is the child's business."""
     recover(str(output_dir))
     checkpoint = newest_whole(str(output_dir)).folder
     record = None if checkpoint is None else read_record(checkpoint)
-    # a plan that has changed is the child's business: it refuses it, or replaces the old one
+    # so is a plan that has changed: the child refuses it, or replaces the old one
     start = find_start(plan, checkpoint, record, lambda stage: record.options if record else {}, replace=True)
     step = None if checkpoint is None else int(checkpoint.rpartition("-")[2])
-    if start.finished:
-        return Place(None, step, None if record is None else record.reason)
-    return Place(plan.stages[start.stage].name, step)
+    if start.finished and record is not None:
+        return Place(None, step, record.reason), bool(differences(record.plan, plan.to_dict()))
+    return Place(plan.stages[start.stage].name, step), False
 
 
 def run_stages(
@@ -115,14 +121,15 @@ def run_stages(
         stage_command(command, stage.num_processes)
     launches: list[Launch] = []
     while True:
-        place = find_place(plan, output_dir)
-        if place.stage is None:
+        place, differs = _look(plan, output_dir)
+        if place.stage is None and (launches or not differs):
             return Outcome("finished", place, tuple(launches))
         if stop() or (launches and launches[-1].stage == place.stage):
             return Outcome("stopped", place, tuple(launches))
-        words = stage_command(command, plan.stages[plan.index(place.stage)].num_processes)
-        tell(f"stage {place.stage}: {shlex.join(words)}")
-        code = run(words, {PLAN: os.path.abspath(plan_file), STAGE: place.stage})
-        launches.append(Launch(place.stage, tuple(words), code))
+        stage = plan.stages[-1 if place.stage is None else plan.index(place.stage)]
+        words = stage_command(command, stage.num_processes)
+        tell(f"stage {stage.name}: {shlex.join(words)}")
+        code = run(words, {PLAN: os.path.abspath(plan_file), STAGE: stage.name})
+        launches.append(Launch(stage.name, tuple(words), code))
         if code:
             return Outcome("failed", find_place(plan, output_dir), tuple(launches))

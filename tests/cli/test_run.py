@@ -64,6 +64,13 @@ def test_a_childs_exit_code_is_passed_on(tmp_path):
     assert "stage a failed with exit code 3" in done.output
 
 
+def test_a_command_that_writes_elsewhere_is_said(tmp_path):
+    path = write(tmp_path, {"name": "a", "budget": "max_steps=1"})
+    done = call(path, "--output-dir", tmp_path / "out", "--", sys.executable, "-c", "pass")
+    assert done.exit_code == 0
+    assert f"stage a ended and left no checkpoint in {tmp_path / 'out'}; where the command" in done.output
+
+
 @pytest.mark.slow
 def test_two_stages_in_two_processes_and_at_once_the_second_time(tmp_path):
     path = write(tmp_path, {"name": "a", "budget": "max_steps=2"}, {"name": "b", "budget": "max_steps=3"})

@@ -57,6 +57,36 @@ def test_a_plan_that_is_over_starts_nobody(chain):
     assert (started, outcome.state, outcome.launches, outcome.exit_code) == ([], "finished", (), 0)
 
 
+def test_another_plan_for_a_run_that_is_over_is_the_childs_business(chain):
+    """The child refuses it by name; with plan_on_resume='replace' a changed last stage begins anew."""
+    plan, path, folder, started, run = chain
+    run_stages(plan, path, COMMAND, folder, run)
+    started.clear()
+    for change in ({"look": {"learning_rate": 0.5}}, {"finish": {"budget": {"max_steps": 9}}}):
+        other = stages.without(stages.THREE, **change)
+        path.write_text(yaml.safe_dump(other))
+        with pytest.raises(ValueError, match=r"checkpoint-19 contradicts the options: stages\[[02]\]"):
+            run_stages(read_plan(other), path, COMMAND, folder, run)
+    assert [name for name, _ in started] == ["finish", "finish"]
+
+    def replace(words, environment):
+        with mock.patch.dict(os.environ, environment):
+            stages.make(folder, None, plan_on_resume="replace").train()
+        return 0
+
+    outcome = run_stages(read_plan(other), path, COMMAND, folder, replace)
+    assert (outcome.state, len(outcome.launches), outcome.place.step) == ("finished", 1, 19 + 9)
+
+
+def test_replacing_earlier_stages_of_a_run_that_is_over_takes_no_step(chain):
+    plan, path, folder, started, run = chain
+    run_stages(plan, path, COMMAND, folder, run)
+    other = stages.without(stages.THREE, look={"learning_rate": 0.5})
+    path.write_text(yaml.safe_dump(other))
+    outcome = run_stages(read_plan(other), path, COMMAND, folder, lambda words, environment: 0)
+    assert (outcome.state, len(outcome.launches), outcome.place.step) == ("finished", 1, 19)
+
+
 def test_a_child_that_fails_ends_the_chain_with_its_code_and_the_next_call_goes_on(chain):
     plan, path, folder, started, run = chain
     fails = iter([0, 9])

@@ -92,6 +92,8 @@ def _replaced(plan: StagePlan, checkpoint: str, record: StageRecord) -> Start:
         return Start(here, checkpoint, crosses=_changed(plan, here, record) or record.is_over, record=record)
     if here + 1 < len(names):
         return Start(here + 1, checkpoint, record=record)
+    if _changed(plan, here, record):
+        return Start(here, checkpoint, record=record)
     return Start(here, checkpoint, crosses=False, finished=True, record=record)
 
 
