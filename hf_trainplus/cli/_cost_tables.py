@@ -161,7 +161,7 @@ def run_rows(run: RunSoFar) -> list[Row]:
         mean = measured.mean(phase)
         if mean is not None:
             rows.append((name, format_duration(mean), f"mean of {measured.count(phase)}"))
-    rows.append(("spent", format_duration(run.reading.wall_clock_seconds), f"{run.reading.gpu_hours:.3g} GPU-hours"))
+    rows.append(("spent", format_duration(run.reading.wall_clock_seconds), _amounts(run)))
     left = run.time_left()
     if run.stop_reason is not None:
         rows.append(("ended", run.stop_reason, ""))
@@ -180,6 +180,11 @@ def run_rows(run: RunSoFar) -> list[Row]:
             )
         )
     return rows
+
+
+def _amounts(run: RunSoFar) -> str:
+    amounts = {"GPU-hours": run.reading.gpu_hours, "kWh": run.reading.energy_kwh, "USD": run.reading.usd}
+    return ", ".join(f"{amount:.3g} {unit}" for unit, amount in amounts.items() if amount is not None)
 
 
 def print_rows(rows: Sequence[Row], notes: Sequence[str] = ()) -> None:

@@ -102,11 +102,19 @@ def _refuse_more(ctx: typer.Context) -> None:
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
-    run = read_run(folder)
+    run = read_run(_resumed_from(folder))
     if as_json:
         typer.echo(json.dumps(run_json(run)))
     else:
         print_rows(run_rows(run))
+
+
+def _resumed_from(folder: Path) -> Path:
+    """Return the checkpoint that the run would go on from; the folder itself where only states were copied."""
+    from hf_trainplus.training.checkpoints.search import newest_whole
+
+    whole = newest_whole(str(folder)).folder
+    return folder if whole is None else Path(whole)
 
 
 def _print_cost(

@@ -1,6 +1,7 @@
 """`trainplus estimate` as a command: what it prints, and how it ends."""
 
 import json
+import zipfile
 
 import pytest
 import typer
@@ -101,12 +102,35 @@ def test_from_a_run(run, tmp_path):
     write(tmp_path, 60)
     result = run("--from-run", tmp_path)
     assert result.exit_code == 0
-    for words in ("60 of 100", "a step", "an evaluation", "a save", "time left", "1m44s"):
+    for words in (
+        "60 of 100",
+        "a step",
+        "an evaluation",
+        "a save",
+        "time left",
+        "1m44s",
+        "0.0744 GPU-hours, 0.0744 USD",
+    ):
         assert words in result.output
     figures = json.loads(run("--from-run", tmp_path, "--json").output)
     assert figures["time_left"]["seconds"] == pytest.approx(104.0)
     assert figures["step_seconds"] == pytest.approx(2.0)
     assert figures["spent"]["max_steps"] == 60
+
+
+def test_from_a_run_whose_newest_checkpoint_is_torn(run, tmp_path):
+    """It would go on from the one before, and so does the forecast."""
+    for step in (40, 60):
+        for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
+            path = write(tmp_path, step) / name if name == "model.safetensors" else path.with_name(name)
+            if path.suffix == ".pt":
+                with zipfile.ZipFile(path, "w") as archive:
+                    archive.writestr("x", "y")
+            else:
+                path.write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert "60 of 100" in run("--from-run", tmp_path).output
+    path.write_bytes(path.read_bytes()[:20])
+    assert "40 of 100" in run("--from-run", tmp_path).output
 
 
 def test_from_a_run_that_measured_too_little(run, tmp_path):
