@@ -53,7 +53,7 @@ class FakeNvml:
         self.started = 0
 
     def __getattr__(self, name):
-        if name.startswith("NVMLError"):
+        if name.startswith(("NVMLError", "NVMLLibraryMismatch")):
             return getattr(pynvml, name)
         raise AttributeError(name)
 
@@ -142,7 +142,15 @@ class FakeNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu):
         entries = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in gpu.processes]
-        return self._called(gpu, "nvmlDeviceGetComputeRunningProcesses", entries)
+        try:
+            return self._called(gpu, "nvmlDeviceGetComputeRunningProcesses", entries)
+        except pynvml.NVMLError_FunctionNotFound as error:
+            # as pynvml's own wrapper does it, and its class is no NVMLError
+            raise pynvml.NVMLLibraryMismatchError("Unversioned function called") from error
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, gpu):
+        entries = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in gpu.processes]
+        return self._called(gpu, "nvmlDeviceGetComputeRunningProcesses_v2", entries)
 
     @staticmethod
     def _called(gpu, name, answer):

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from hf_trainplus.monitor.devices.guard import ValueGuard
 from hf_trainplus.monitor.devices.matching import MigSlice, PhysicalDevice
+from hf_trainplus.monitor.devices.nvml_values import mismatch_errors
 
 # errors that say "this device has no such value", as opposed to "not now"
-_PERMANENT = ("NotSupported", "FunctionNotFound", "NoPermission", "ArgumentVersionMismatch", "VgpuEccNotSupported")
+_PERMANENT = ("NotSupported", "NoPermission", "ArgumentVersionMismatch", "VgpuEccNotSupported")
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ def guard_maker(nvml: Any, notices: list[str]) -> MakeGuard:
         notices: list that the guards append to.
     """
     named = [getattr(nvml, f"NVMLError_{name}", None) for name in _PERMANENT]
-    # a pynvml of another age may lack a function or take other arguments; that does not heal
-    other_age = (AttributeError, TypeError, ctypes.ArgumentError)
+    # a pynvml of another age may lack a function, or the driver one of pynvml's; that does not heal
+    other_age = (AttributeError, TypeError, ctypes.ArgumentError, *mismatch_errors(nvml))
     permanent = (*(error for error in named if error is not None), *other_age)
 
     def make(owner: str, attempts: int = 3) -> ValueGuard:

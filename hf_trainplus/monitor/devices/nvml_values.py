@@ -26,6 +26,12 @@ _THROTTLE_BITS = {
 Query = Callable[[Any, Any], float]
 
 
+def mismatch_errors(nvml: Any) -> tuple[type[Exception], ...]:
+    """Return what says that the driver is too old for a function; pynvml's own class for it is no ``NVMLError``."""
+    mismatch = getattr(nvml, "NVMLLibraryMismatchError", None)
+    return (nvml.NVMLError_FunctionNotFound, *([] if mismatch is None else [mismatch]))
+
+
 def percent_in_range(value: float) -> float:
     """Return a percentage.
 
@@ -54,9 +60,17 @@ def memory_total_bytes(nvml: Any, handle: Any) -> float:
 
 def process_memory_bytes(nvml: Any, handle: Any, pid: int) -> float | None:
     """Memory of one process; None where the driver does not list it (other PID namespace, WSL)."""
-    listed = [entry.usedGpuMemory for entry in nvml.nvmlDeviceGetComputeRunningProcesses(handle) if entry.pid == pid]
+    listed = [entry.usedGpuMemory for entry in _processes(nvml, handle) if entry.pid == pid]
     known = [float(used) for used in listed if used is not None]
     return sum(known) if known else None
+
+
+def _processes(nvml: Any, handle: Any) -> Any:
+    try:
+        return nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except mismatch_errors(nvml):
+        # a driver before 510 has the second version only
+        return nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)
 
 
 def power_watts(nvml: Any, handle: Any) -> float:

@@ -163,6 +163,27 @@ def test_an_old_driver_has_throttle_reasons_under_their_old_name():
     assert source(gpu).devices[0].read().throttle_reasons == ("thermal (software)",)
 
 
+MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+
+
+def test_an_old_driver_lists_processes_in_their_second_version():
+    gpu = FakeGpu(processes=[(77, 500)], faults={"nvmlDeviceGetComputeRunningProcesses": MISSING})
+    opened = source(gpu)
+    assert opened.devices[0].read().process_memory_bytes == 500.0
+    assert opened.drain_notices() == []
+
+
+def test_a_driver_too_old_to_list_processes_misses_them_alone():
+    names = ["nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"]
+    gpu = FakeGpu(processes=[(77, 500)], faults=dict.fromkeys(names, MISSING))
+    opened = source(gpu)
+    readings = [opened.devices[0].read() for _ in range(3)]
+    assert [reading.process_memory_bytes for reading in readings] == [None] * 3
+    assert [reading.temperature_celsius for reading in readings] == [55.0] * 3
+    assert [gpu.calls[name] for name in names] == [1, 1]  # it does not heal: asked once
+    assert opened.drain_notices() == []
+
+
 def test_close_shuts_nvml_down_once():
     nvml = FakeNvml([FakeGpu()])
     opened = NvmlSource(nvml)
