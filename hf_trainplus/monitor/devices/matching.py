@@ -21,7 +21,7 @@ class MigSlice:
 class PhysicalDevice:
     """A GPU as the driver lists it, in PCI order; ``slices`` are its MIG devices when the mode is on.
 
-    A device whose UUID cannot be read keeps its place in the list (None), so that the positions behind it stay right.
+    A device whose UUID cannot be read keeps its place in the list (None): positions behind it prove nothing.
     """
 
     uuid: str | None
@@ -66,7 +66,8 @@ def match_devices(
 
     Identifiers that torch reports win; then the mask. A position is believed only when positions must agree: one
     device, CUDA_DEVICE_ORDER=PCI_BUS_ID (the driver's own order), or devices of one model (the default FASTEST_FIRST
-    then has nothing to sort). Otherwise the device is left out and said so; none is ever guessed.
+    then has nothing to sort); and never behind a device that the driver counts and refuses to show, nor beside MIG
+    devices. Otherwise the device is left out and said so; none is ever guessed.
 
     Args:
         physical: the driver's devices in its own order.
@@ -157,7 +158,8 @@ def _by_token(token: str, physical: Sequence[PhysicalDevice], device_order: str 
         return _whole_or_slice(devices[_only(named, token)]), "visible uuid"
     if int(token) >= len(physical):
         raise _Unmatched(f"index {token} does not exist; the driver lists {len(physical)} devices.", invalid=True)
-    return _whole_or_slice(physical[int(token)]), _order_proof(physical, device_order)
+    proof = _order_proof(physical, int(token), device_order)
+    return _whole_or_slice(physical[int(token)]), proof
 
 
 def _names_slice(token: str, device: PhysicalDevice, mig: MigSlice) -> bool:
@@ -174,9 +176,16 @@ def _only(named: list[str], token: str) -> str:
     return named[0]
 
 
-def _order_proof(physical: Sequence[PhysicalDevice], device_order: str | None) -> str:
+def _order_proof(physical: Sequence[PhysicalDevice], position: int, device_order: str | None) -> str:
     if len(physical) == 1:
         return "single device"
+    # the driver counts what a cgroup hides, and CUDA does not; beside a MIG device CUDA hides whole ones, or skips it
+    if any(device.uuid is None for device in physical[:position]):
+        raise _Unmatched("a device before it cannot be read, so CUDA's indices need not be the driver's; name UUIDs.")
+    if any(device.mig_enabled for device in physical):
+        raise _Unmatched(
+            "CUDA counts no MIG devices beside whole ones; name one, e.g. CUDA_VISIBLE_DEVICES=MIG-<uuid>."
+        )
     if device_order == "PCI_BUS_ID":
         return "PCI order"
     if physical[0].name is not None and len({device.name for device in physical}) == 1:

@@ -108,7 +108,27 @@ def test_the_only_slice_of_a_gpu_is_meant():
     assert uuids(match_devices(one, mask="GPU-aaaa")) == [(0, "MIG-11")]
 
 
-def test_a_device_without_a_uuid_keeps_its_place():
-    result = match_devices([PhysicalDevice(None), PhysicalDevice(B, "H100")], mask="1,0", device_order="PCI_BUS_ID")
-    assert uuids(result) == [(0, B)]
+@pytest.mark.parametrize("mask", ["0,1,2", None, "0,2"])
+def test_behind_a_device_that_a_cgroup_hides_no_position_is_believed(mask):
+    # the driver counts all four; CUDA sees the first, third and fourth, as 0, 1 and 2
+    physical = [PhysicalDevice(A, "H100"), PhysicalDevice(None), PhysicalDevice(B, "H100"), PhysicalDevice(C, "H100")]
+    result = match_devices(physical, mask=mask, device_order="PCI_BUS_ID")
+    assert uuids(result) == [(0, A)]
+    assert "a device before it cannot be read" in result.notices[-1]
+    assert uuids(match_devices(physical, mask=f"{B},{C}")) == [(0, B), (1, C)]
+
+
+def test_a_device_without_a_uuid_is_said():
+    result = match_devices([PhysicalDevice(B, "H100"), PhysicalDevice(None)], mask="1,0", device_order="PCI_BUS_ID")
+    assert uuids(result) == [(1, B)]
     assert "the driver does not tell its UUID" in result.notices[0]
+
+
+@pytest.mark.parametrize("slices", [(), (MigSlice("MIG-11", 1, 0),)])
+@pytest.mark.parametrize("mask", [None, "0", "1", "0,1"])
+def test_beside_mig_devices_no_position_is_believed(slices, mask):
+    # with a slice CUDA hides the whole device; without one it skips the first and the whole device is cuda:0
+    physical = [PhysicalDevice(A, "A100", True, slices), PhysicalDevice(B, "A100")]
+    result = match_devices(physical, mask=mask, device_order="PCI_BUS_ID")
+    assert uuids(result) == []
+    assert "name one, e.g. CUDA_VISIBLE_DEVICES=MIG-<uuid>" in result.notices[0]
