@@ -10,7 +10,7 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 
 from hf_trainplus.cli._device_table import live_view
@@ -23,7 +23,8 @@ def register(app: typer.Typer) -> None:
     app.command(name="monitor", help=_HELP)(monitor)
 
 
-_HELP = """Show devices, processor, memory, disk and network live, or a JSON line a sample.
+_HELP = """Show devices, processor, memory, disk and network live (without a terminal one view after the other), or a JSON line
+a sample.
 
 Without --pid the visibility masks of this shell count; with it those of the running job, whose own memory and
 processor time are shown. Missing values are "-" (JSON: absent), never 0. Ctrl-C ends it.
@@ -107,8 +108,18 @@ def _print_lines(samples: Iterator[dict[str, float]], sampler: Sampler, opened: 
 
 
 def _show(samples: Iterator[dict[str, float]], sampler: Sampler, opened: OpenDevices) -> None:
-    notices: list[str] = []
-    with Live(console=Console(), auto_refresh=False) as live:
+    console, notices = Console(), list[str]()
+
+    def views() -> Iterator[Group]:
         for values in samples:
-            notices += sampler.drain_notices()
-            live.update(live_view(device_facts(opened), values, notices), refresh=True)
+            notices.extend(sampler.drain_notices())
+            yield live_view(device_facts(opened), values, notices)
+
+    if not console.is_terminal or console.is_dumb_terminal:
+        # a file cannot be overwritten: rich would show the last view alone, and that at the end
+        for view in views():
+            console.print(view)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for view in views():
+            live.update(view, refresh=True)

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -62,6 +63,16 @@ def test_the_table_shows_devices_and_the_machine(app, nvml, monkeypatch):
     assert result.exit_code == 0, result.output
     for text in ("NVIDIA H200", "41 %", "2.0 / 140.0 GiB", "300 W", "55 °C", "1980 MHz", "cpu ", "disk free"):
         assert text in result.output, text
+
+
+def test_without_a_terminal_every_sample_is_shown(app, nvml, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    uses = iter([11, 22, 33])
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(uses)), raising=False)
+    nvml.gpus = nvml.gpus[:1]
+    output = run(app, "--count", "3", "--interval", "0.01").output
+    assert [text in output for text in ("11 %", "22 %", "33 %")] == [True] * 3
+    assert output.endswith("\n")
 
 
 def test_the_masks_of_the_watched_job_count(app, nvml):

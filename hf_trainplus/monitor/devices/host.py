@@ -148,7 +148,8 @@ class Host:
         gone = {name: value - before[name] for name, value in counters.items() if value >= before.get(name, math.inf)}
         rates: dict[str, float | None] = {}
         if gone.get("cpu_all", 0.0) > 0 and "cpu_idle" in gone:
-            rates["cpu_percent"] = 100.0 * (1.0 - gone["cpu_idle"] / gone["cpu_all"])
+            # the kernel's parts are rounded apart and iowait may go back: idle time can pass the whole by a little
+            rates["cpu_percent"] = 100.0 * max(1.0 - gone["cpu_idle"] / gone["cpu_all"], 0.0)
         if "process_cpu" in gone:
             rates["process_cpu_percent"] = 100.0 * gone["process_cpu"] / (now - then)
         for name in ("disk_read", "disk_write", "network_receive", "network_send"):

@@ -89,6 +89,15 @@ def test_a_counter_that_goes_back_is_missing_and_never_negative():
     assert host.read().network_receive_bytes_per_second == 30.0
 
 
+def test_an_idle_machine_is_never_used_less_than_not_at_all():
+    fake = FakePsutil()
+    fake.times = Times(1.0, 0.0, 0.0, 9.0, 0.0, 0.0)
+    host = Host(fake, clock=iter([0.0, 1.0]).__next__)
+    host.read()
+    fake.times = Times(0.99, 0.0, 0.0, 10.0, 0.0, 0.0)  # rounded apart
+    assert host.read().cpu_percent == 0.0
+
+
 def test_a_failing_value_is_missing_and_warned_about_once():
     fake = FakePsutil()
 
