@@ -23,11 +23,11 @@ def register(app: typer.Typer) -> None:
     app.command(name="monitor", help=_HELP)(monitor)
 
 
-_HELP = """Show devices, processor, memory, disk and network live (without a terminal one view after the other), or a JSON line
-a sample.
+_HELP = """Show devices, processor, memory, disk and network live, or a JSON line a sample.
 
-Without --pid the visibility masks of this shell count; with it those of the running job, whose own memory and
-processor time are shown. Missing values are "-" (JSON: absent), never 0. Ctrl-C ends it.
+Without a terminal one view follows the other. Without --pid the visibility masks of this shell count; with it those
+of the running job, whose own memory and processor time are shown. Missing values are "-" (JSON: absent), never 0.
+Ctrl-C ends it.
 
 Example: trainplus monitor --pid 12345 --interval 2 --json > devices.jsonl
 """
