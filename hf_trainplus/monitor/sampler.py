@@ -130,6 +130,8 @@ class Sampler:
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
+        # the question may keep alive what it asks about
+        self._alive = _ended
 
     def sample(self) -> dict[str, float]:
         """Look once, now, and count it; return name -> value."""
@@ -207,6 +209,10 @@ class Sampler:
             elif before is not None and self._before_at is not None and now > self._before_at and value >= before:
                 told[f"{name}_per_second"] = (value - before) / (now - self._before_at)
         return told
+
+
+def _ended() -> bool:
+    return False
 
 
 def device_facts(opened: OpenDevices) -> list[dict[str, Any]]:
