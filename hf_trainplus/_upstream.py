@@ -99,12 +99,20 @@ class RunningSums:
 class UpstreamTrainer(TrainingHooks, Trainer):
     """Trainer whose private steps are the hooks of ``TrainingHooks``."""
 
+    _plus_makes_up = False
+
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
-        if skip_scheduler and self.state.global_step > 0:  # eval_on_start of a run that started long ago
-            return {}
+        if skip_scheduler and self._plus_goes_on and not self._plus_makes_up:
+            return {}  # eval_on_start of a run that has started before, at step 0 too
         return self.plus_evaluate(
             lambda: super(UpstreamTrainer, self)._evaluate(trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
         )
+
+    @property
+    def _plus_goes_on(self) -> bool:
+        resumed = self._plus_resume
+        has_state = resumed is not None and os.path.isfile(os.path.join(resumed, TRAINER_STATE_NAME))
+        return self.state.global_step > 0 or has_state
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         return self.plus_is_new_best(metrics, self._get_output_dir(trial=trial))
@@ -297,8 +305,13 @@ def set_train_batch_size(trainer: Any) -> None:
 
 
 def evaluate_step(trainer: Any, trial: Any, ignore_keys: Any) -> dict[str, float]:
-    """Run the evaluation of the current step as the training loop would."""
-    metrics: dict[str, float] = trainer._evaluate(trial, ignore_keys)
+    """Run the evaluation of the current step as the training loop would; the one at step 0 moves no schedule."""
+    at_start = trainer.state.global_step == 0
+    trainer._plus_makes_up = at_start
+    try:
+        metrics: dict[str, float] = trainer._evaluate(trial, ignore_keys, skip_scheduler=at_start)
+    finally:
+        trainer._plus_makes_up = False
     return metrics
 
 

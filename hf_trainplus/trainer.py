@@ -380,8 +380,9 @@ class PlusTrainer(StagedHooks):
         interrupted.make_up(self, resume_from_checkpoint, trial, ignore_keys)
         if self._staged is not None:
             plans.settle(self, self._staged, resume_from_checkpoint)
-        crosses = self._staged is not None and self._staged.start.crosses
-        if loop is not None and not crosses and self._boundary.owes_epoch_end(self):
+        start = None if self._staged is None else self._staged.start
+        goes_on = start is None or not (start.crosses or start.finished)
+        if loop is not None and goes_on and self._boundary.owes_epoch_end(self):
             upstream.end_epoch(self, resume_from_checkpoint, trial, loop.grad_norm, loop.learning_rate)
 
 

@@ -12,6 +12,7 @@ from hf_trainplus.budget.keeping.measured import Phase
 from hf_trainplus.budget.stops import Moment, StopReason
 from hf_trainplus.callbacks._ballot import Decision
 from hf_trainplus.callbacks._no_batches import hold_back_batches
+from hf_trainplus.training.urgent import mark_urgent
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class RunControl:
         closing = self.closing(args)
         control.should_training_stop = True
         control.should_save = control.should_save or "save" in closing
+        if self._urgent:
+            mark_urgent(control, keeps_due=self._leaves_evaluations)
         if self._urgent and self._leaves_evaluations:
             return  # what is due stays due: the run that goes on logs and evaluates as if nothing had been between
         control.should_log = True

@@ -22,6 +22,8 @@ class EvaluationLeaving:
     _clock: Callable[[], float]
     # step and time at which it was asked last
     _asked: tuple[int, float] = (-1, 0.0)
+    # a signal came while a loop ended: a plan must not begin its next stage
+    _told_late = False
 
     def check(self, state: TrainerState) -> StopReason | None:
         """Return the reason to stop that this rank alone sees now, e.g. between two batches of an evaluation.
@@ -38,7 +40,7 @@ class EvaluationLeaving:
         when no more than the last save fits into it after another batch that takes as long as the last one.
         """
         if self._session is None:
-            return False
+            return self._told_late
         if self._run.took_no_step:
             return True
         reason = self.check(state)

@@ -21,6 +21,7 @@ from hf_trainplus.callbacks._watched_metric import (
 )
 from hf_trainplus.callbacks.agreement import agree
 from hf_trainplus.decisions.schedule import AdaptiveSchedule, EvaluationOutcome
+from hf_trainplus.training.urgent import clear_urgent, is_urgent, keeps_due_evaluations
 
 
 class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
@@ -81,6 +82,7 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     ) -> None:
         """Take up the state of the checkpoint, or choose the first step."""
         name = type(self).__name__
+        clear_urgent(control)
         delay = 0 if _counts_epochs(args) else math.ceil(args.eval_delay or 0)
         self.schedule = AdaptiveSchedule(**self._limits, greater_is_better=self._direction(args), delay_steps=delay)
         saved = saved_state(state, name)
@@ -95,10 +97,15 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         ensure_entry(state, name, self.state())
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Ask for an evaluation where one is due, and for none on the grid's own steps."""
+        """Ask for an evaluation where one is due, and for none on the grid's own steps.
+
+        A stop is evaluated, but for one that is urgent: a signal.
+        """
         step = state.global_step
         due = self.next_step is not None and step >= self.next_step and not _is_delayed(args, state)
         ends = step >= state.max_steps or control.should_training_stop
+        if is_urgent(control):
+            due, ends = due and keeps_due_evaluations(control), False
         control.should_evaluate = (due or ends) and step != self._evaluated_at
         if control.should_evaluate:
             self._ask(step)
@@ -107,7 +114,7 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep the grid's own evaluation at the end of an epoch away; a stop asked for since the step is evaluated."""
-        stopped = control.should_training_stop and state.global_step != self._evaluated_at
+        stopped = control.should_training_stop and state.global_step != self._evaluated_at and not is_urgent(control)
         control.should_evaluate = stopped and state.global_step > 0
         if control.should_evaluate:
             self._ask(state.global_step)

@@ -196,6 +196,7 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
             self.options, args, loader, clock=self._clock, energy=self._energy, conditions=self.conditions
         )
         saved = saved_state(state, type(self).__name__)
+        self._told_late = False
         self._session.begin(state, saved.get("keeper"))
         ensure_entry(state, type(self).__name__, self.state())
         decision = self._decide(args, state, (), kwargs, spent_before(self.budget, saved))
@@ -265,6 +266,7 @@ class BudgetCallback(EvaluationLeaving, TrainerCallback, ExportableState):
         """Put the signal handlers and the loader back."""
         if self._session:
             self.state()
+            self._told_late = self.check(state) is StopReason.SIGNAL
             self.put_signals_back()
             self._session = None
         self._run.end()

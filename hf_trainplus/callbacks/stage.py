@@ -87,7 +87,10 @@ class StageCallback(TrainerCallback, ExportableState):
         """Ask whether the stage has room for another step."""
         run, meter = self.run, self._meter
         at_end = state.global_step >= state.max_steps
-        if meter is None or run.record is None or (control.should_training_stop and not at_end):
+        if meter is None or run.record is None:
+            return
+        if control.should_training_stop and not at_end:
+            control.should_log = control.should_log or control.should_evaluate
             return
         meter.close("step", state)
         found = meter.decide(state, due(control), self._closing(args))

@@ -15,6 +15,7 @@ from hf_trainplus.training import pending
 from hf_trainplus.training.checkpoints.saving import amend
 from hf_trainplus.training.leaving import note_left, urgent_stop_seen
 from hf_trainplus.training.strict_state import write_state
+from hf_trainplus.training.urgent import mark_urgent
 
 if TYPE_CHECKING:
     from hf_trainplus.trainer import PlusTrainer
@@ -27,6 +28,7 @@ def leave(trainer: PlusTrainer, error: Exception) -> None:
     _save_marked(trainer, error)
     trainer.control.should_save = trainer.control.should_evaluate = False
     trainer.control.should_training_stop = True
+    mark_urgent(trainer.control, keeps_due=False)
 
 
 def fail(trainer: PlusTrainer, error: Exception) -> None:
@@ -79,7 +81,8 @@ def make_up(trainer: PlusTrainer, folder: str, trial: Any, ignore_keys: Any) -> 
 def catch_up(trainer: PlusTrainer, folder: str, trial: Any, ignore_keys: Any) -> None:
     """Make the evaluation that a checkpoint owes, and enter it into the checkpoint."""
     metrics = upstream.evaluate_step(trainer, trial, ignore_keys)
-    trainer.plus_is_new_best(metrics, os.path.dirname(folder))
+    if trainer.state.global_step:  # that of eval_on_start is never the best
+        trainer.plus_is_new_best(metrics, os.path.dirname(folder))
     trainer.control.should_save = False
     # a plateau's step is in the optimizer's state too: that checkpoint stays, and each resume evaluates it anew
     if metrics and trainer.args.lr_scheduler_type not in ("reduce_lr_on_plateau", "greedy"):

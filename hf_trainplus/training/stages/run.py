@@ -13,6 +13,7 @@ from hf_trainplus.budget.plans.stage_history import StageHistory
 from hf_trainplus.budget.stages import StagePlan
 from hf_trainplus.evaluation.ranks import Ranks
 from hf_trainplus.training.checkpoints.search import newest_first
+from hf_trainplus.training.leaving import urgent_stop_seen
 from hf_trainplus.training.run_size import data_seed, device_count
 from hf_trainplus.training.stages import moments, position
 from hf_trainplus.training.stages.arguments import applied, stage_arguments
@@ -134,7 +135,9 @@ class StagedRun:
 
     def _next(self) -> Start | None:
         record = self.record
-        if record is None or record.next_stage is None or self.only is not None or self.leaves:
+        if record is None or record.next_stage is None or self.only is not None:
+            return None
+        if self.leaves or urgent_stop_seen(self.trainer):
             return None
         return Start(record.next_stage, self._boundary, record=record)
 
