@@ -158,13 +158,20 @@ class LeakWatch:
         if not leaks:
             return
         self._warned = True
-        self.grown = take_census(torch.Tensor).grown_since(before)
+        grown = take_census(torch.Tensor).grown_since(before)
         if self._sites_before is not None:
-            self.grown += grown_sites(self._sites_before, tracemalloc.take_snapshot())
+            grown += grown_sites(self._sites_before, tracemalloc.take_snapshot())
+        # less than the noise of one point is what this step happens to hold, and no leak
+        self.grown = [one for one in grown if one.bytes is None or one.bytes >= self._options.least_growth_bytes]
         what = "evaluation" if name == "evaluation" else f"interval of {self._options.every_steps} steps"
         lines = [f"memory leak on rank {self._rank}: {one.tell(what)}" for one in leaks]
-        lines += [f"  {one.tell()}" for one in self.grown] or ["  nothing that Python tracks grew: look at C++ code."]
+        lines += [f"  {one.tell()}" for one in self.grown] or [f"  {self._unseen()}"]
         logger.warning("\n".join(lines))
+
+    def _unseen(self) -> str:
+        if self._sites_before is None:
+            return "no tensor and no container grew: trace_allocations=True tells strings, bytes and the lines."
+        return "nothing that Python tracks grew: look at C++ code."
 
 
 def _allocator_peak(device: torch.device | None) -> dict[str, Any] | None:

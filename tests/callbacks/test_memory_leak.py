@@ -187,6 +187,22 @@ def test_allocation_sites_are_named_when_asked(tmp_path, warnings_of_ours):
     assert any("test_memory_leak.py:" in grown.what for grown in callback.grown)
 
 
+def test_strings_are_a_leak_that_names_how_to_see_them(tmp_path, warnings_of_ours):
+    class Strings(TrainerCallback):
+        def __init__(self):
+            self.kept = []
+
+        def on_step_end(self, args, state, *rest, **kwargs):
+            self.kept.append("x" * (33 * MIB // 2))
+
+    callback = MemoryLeakCallback(every_steps=2, time_share=None)
+    make(tmp_path, callback, extra=[Strings()]).train()
+    assert causes(callback, "steps") == {"host_bytes": "leak"}
+    # the step's own batch differs from that of the warm-up, and explains nothing
+    assert [one for one in callback.grown if one.bytes is not None] == []
+    assert "trace_allocations=True tells strings, bytes and the lines" in warnings_of_ours[0]
+
+
 def test_points_stand_at_equal_steps_and_know_the_largest_batch(tmp_path):
     callback = MemoryLeakCallback(every_steps=6, time_share=None)
     make(tmp_path, callback).train()

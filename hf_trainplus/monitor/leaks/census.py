@@ -49,7 +49,7 @@ class Census:
     types: Counter[str] = field(default_factory=Counter)
 
     def grown_since(self, earlier: Census, *, top: int = 5) -> list[Grown]:
-        """Return what grew most: tensors by bytes first, then other types by count.
+        """Return what grew most: tensors by bytes first, the other shapes in one entry, then other types by count.
 
         Args:
             earlier: an older census of the same process.
@@ -64,7 +64,15 @@ class Census:
         types = [Grown(what, count - earlier.types[what]) for what, count in self.types.items()]
         types = [grown for grown in types if grown.count >= _LEAST_COUNT]
         types.sort(key=lambda grown: -grown.count)
-        return tensors[:top] + types[:top]
+        return tensors[:top] + _together(tensors[top:]) + types[:top]
+
+
+def _together(tensors: list[Grown]) -> list[Grown]:
+    """Return one entry for all: what is kept of every batch has as many shapes as there are lengths."""
+    if not tensors:
+        return []
+    count, size = sum(one.count for one in tensors), sum(one.bytes or 0.0 for one in tensors)
+    return [Grown(f"tensors of {len(tensors)} other shapes", count, size)]
 
 
 def take_census(tensor_type: type | None = None, objects: Iterable[object] | None = None) -> Census:

@@ -66,6 +66,7 @@ def judge_memory(
     least_points: int = 6,
     least_growth_bytes: float = 256 * 1024.0,
     confidence: float = 0.95,
+    most_points: int = 500,
 ) -> LeakVerdict:
     """Judge one kind of memory over equal points of the cycle.
 
@@ -81,13 +82,15 @@ def judge_memory(
         least_points: points after warm-up below which the verdict is unknown, >= 4.
         least_growth_bytes: bytes a point below which growth is noise, >= 0.
         confidence: level of the slope's interval.
+        most_points: newest points that are judged, >= ``least_points``: every pair of them has a slope, so that time
+            and memory grow with their square.
 
     Returns:
         The verdict. A ``leak`` has the whole interval of its slope above ``least_growth_bytes``, over all judged points
         and over their second half; the ``unused_bytes`` of an allocator that grow so are ``fragmentation``.
 
     Raises:
-        ValueError: ``least_points`` below 4, an unknown kind, or negative numbers.
+        ValueError: ``least_points`` below 4 or above ``most_points``, an unknown kind, or negative numbers.
 
     Example:
         >>> growing = [MemoryPoint(step, host_bytes=1e9 + 1e6 * step) for step in range(12)]
@@ -95,12 +98,13 @@ def judge_memory(
         'leak'
     """
     allowed = ("host_bytes", "device_allocated_bytes", "unused_bytes")
-    if kind not in allowed or least_points < 4 or warmup < 0 or least_growth_bytes < 0:
+    if kind not in allowed or not 4 <= least_points <= most_points or warmup < 0 or least_growth_bytes < 0:
         raise ValueError(
-            f"kind={kind!r}, least_points={least_points}, warmup={warmup}, least_growth_bytes={least_growth_bytes}; "
-            f"allowed are {', '.join(allowed)}, least_points >= 4 and numbers >= 0."
+            f"kind={kind!r}, least_points={least_points}, most_points={most_points}, warmup={warmup}, "
+            f"least_growth_bytes={least_growth_bytes}; allowed are {', '.join(allowed)}, 4 <= least_points <= "
+            "most_points and numbers >= 0."
         )
-    known = [point for point in points if point.value(kind) is not None][warmup:]
+    known = [point for point in points if point.value(kind) is not None][warmup:][-most_points:]
     if len(known) < least_points:
         return LeakVerdict(kind, "unknown", None, len(known))
     values = np.asarray([point.value(kind) for point in known], dtype=np.float64)

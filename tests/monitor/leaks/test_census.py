@@ -31,6 +31,15 @@ def test_tensors_are_named_by_device_type_and_shape():
     assert len(kept) == 31
 
 
+def test_what_is_kept_of_batches_of_every_length_is_one_entry_behind_the_largest():
+    before = take_census(torch.Tensor)
+    kept = [torch.zeros(2, length) for length in range(1, 31) for _ in range(2)]
+    grown = take_census(torch.Tensor).grown_since(before)
+    assert [one.what for one in grown[:2]] == ["cpu float32 (2, 30)", "cpu float32 (2, 29)"]
+    assert (grown[5].what, grown[5].count) == ("tensors of 25 other shapes", 50)
+    assert sum(one.bytes or 0 for one in grown) == sum(one.nelement() * 4 for one in kept)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_without_a_shape_are_counted_all_the_same():
     before = take_census(torch.Tensor)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,20 @@ def test_too_few_points_are_unknown():
     verdict = judge_memory(points(noise(7)), "host_bytes")
     assert (verdict.cause, verdict.points) == ("unknown", 5)
     assert "5 points are too few" in verdict.tell("evaluation")
+
+
+def test_a_long_run_is_judged_by_its_newest_points():
+    values = np.concatenate([noise(4000, scale=0.1), 1000 * MIB + 2 * MIB * np.arange(600)])
+    tracemalloc.start()
+    try:
+        verdict = judge_memory(points(values), "host_bytes")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (verdict.cause, verdict.points) == ("leak", 500)
+    assert peak < 24 * MIB  # all pairs of 4,600 points would take 500
+    with pytest.raises(ValueError, match="most_points=5"):
+        judge_memory([], "host_bytes", most_points=5)
 
 
 def test_what_is_not_measured_is_unknown():
