@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -31,16 +32,31 @@ class DeviceTimer:
     Args:
         make_event: makes a mark, e.g. ``lambda: torch.cuda.Event(enable_timing=True)``.
         capacity: pairs kept waiting, >= 1.
+        patience: seconds within which an idle device passes a mark, >= 0. A look asks no longer than that: a mark
+            takes some microseconds to reach a device and come back, and asked for at once it is passed on no device.
+        clock: seconds from a fixed, unknown point, fine enough for ``patience``.
 
     Raises:
-        ValueError: ``capacity`` below 1.
+        ValueError: ``capacity`` below 1, or a negative ``patience``.
     """
 
-    def __init__(self, make_event: Callable[[], DeviceEvent], *, capacity: int = 256) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity={capacity}; allowed is 1 or more, e.g. DeviceTimer(make_event, capacity=256).")
+    def __init__(
+        self,
+        make_event: Callable[[], DeviceEvent],
+        *,
+        capacity: int = 256,
+        patience: float = 30e-6,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if capacity < 1 or patience < 0:
+            raise ValueError(
+                f"capacity={capacity}, patience={patience}; allowed are 1 or more and seconds >= 0, "
+                "e.g. DeviceTimer(make_event, capacity=256)."
+            )
         self._make_event = make_event
         self._capacity = capacity
+        self._patience = patience
+        self._clock = clock
         self._free: list[DeviceEvent] = []
         self._waiting: deque[tuple[str, DeviceEvent, DeviceEvent]] = deque()
         self._open: tuple[str, DeviceEvent] | None = None
@@ -89,10 +105,13 @@ class DeviceTimer:
         return self._idle_looks / self._looks if self._looks else None
 
     def look(self) -> None:
-        """Note whether the device's queue is empty now; does not wait."""
+        """Note whether the device's queue is empty now; asks for ``patience`` seconds at most and never blocks."""
         event = self.mark()
+        until = self._clock() + self._patience
+        while not (passed := event.query()) and self._clock() < until:
+            pass
         self._looks += 1
-        self._idle_looks += bool(event.query())
+        self._idle_looks += passed
         # the mark may still be queued: it joins the ring as a pair of no length, and is reused once passed
         self._keep("", event, event)
 

@@ -82,19 +82,26 @@ def test_without_a_look_at_the_results_memory_stays_bounded():
     assert timer.dropped == 2000 - 8
 
 
-def test_an_empty_queue_is_noticed():
-    device = FakeDevice()
-    timer = DeviceTimer(device.make_event)
+class Slow(FakeEvent):
+    """A mark that the device has passed ``microseconds`` after it was recorded, on a clock that each question moves."""
+
+    def __init__(self, device, clock, microseconds):
+        super().__init__(device)
+        self.clock, self.microseconds = clock, microseconds
+
+    def query(self):
+        self.clock[0] += 1e-6
+        return self.clock[0] >= self.microseconds * 1e-6
+
+
+@pytest.mark.parametrize(("microseconds", "idle"), [(0, 1.0), (8, 1.0), (5000, 0.0)])
+def test_an_empty_queue_is_noticed_though_a_mark_takes_microseconds_to_come_back(microseconds, idle):
+    device, clock = FakeDevice(), [0.0]
+    timer = DeviceTimer(lambda: Slow(device, clock, microseconds), patience=30e-6, clock=lambda: clock[0])
     assert timer.idle_share is None
     timer.look()
-
-    class Idle(FakeEvent):
-        def query(self):
-            return True
-
-    timer._make_event = lambda: Idle(device)
-    timer.look()
-    assert timer.idle_share == 0.5
+    assert timer.idle_share == idle
+    assert clock[0] < 40e-6, "a look ends with its patience"
 
 
 def test_marks_set_by_hand_are_counted_as_a_part():
@@ -120,6 +127,8 @@ def test_an_open_part_is_given_up_by_the_next_and_an_end_alone_is_nothing():
     assert timer.collect() == {"b": 0.007}
 
 
-def test_capacity_below_one_is_refused():
+def test_wrong_numbers_are_refused():
     with pytest.raises(ValueError, match="capacity=0"):
         DeviceTimer(lambda: None, capacity=0)
+    with pytest.raises(ValueError, match="patience=-1"):
+        DeviceTimer(lambda: None, patience=-1)

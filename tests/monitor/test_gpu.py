@@ -146,6 +146,22 @@ def test_device_time_is_that_of_the_kernels():
     assert timer.collect()["forward_backward"] == pytest.approx(time.perf_counter() - began, rel=0.1)
 
 
+def test_a_look_tells_an_idle_device_from_a_busy_one():
+    idle, busy = (DeviceTimer(lambda: torch.cuda.Event(enable_timing=True)) for _ in range(2))
+    a = torch.randn(4096, 4096, device="cuda")
+    for _ in range(20):
+        torch.cuda.synchronize()
+        idle.look()
+    for _ in range(20):
+        for _ in range(20):
+            a @ a
+        busy.look()
+    torch.cuda.synchronize()
+    print(f"idle at {100 * idle.idle_share:.0f} % of the looks, under load at {100 * busy.idle_share:.0f} %")
+    assert idle.idle_share > 0.9
+    assert busy.idle_share < 0.1
+
+
 def test_kept_tensors_are_a_leak_of_device_memory():
     kept, points = [], []
     for step in range(10):
