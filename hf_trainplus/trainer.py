@@ -23,7 +23,7 @@ from hf_trainplus.training.checkpoints.boundary import Boundary
 from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
-from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back
+from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back, unless_leaving
 from hf_trainplus.training.process_end import let_gloo_threads_finish
 from hf_trainplus.training.sharding import shard_input_embedding_once
 from hf_trainplus.training.source import EvaluationSource
@@ -316,11 +316,14 @@ class PlusTrainer(StagedHooks):
         owed = construction.holds_race(resumed) or construction.holds_subset(resumed)
         if self.stop_requested or not (self._schedules or owed):
             return
-        with preserve_rng(), preserve_mode(self), self._own_loaders():
-            if owed:
-                self._scheduled.take_up(self.get_eval_dataloader)
-            metrics = self._scheduled.finish(run_dir)
-        if metrics:
+
+        def finish() -> dict[str, Any] | None:
+            with preserve_rng(), preserve_mode(self), self._own_loaders():
+                if owed:
+                    self._scheduled.take_up(self.get_eval_dataloader)
+                return self._scheduled.finish(run_dir)
+
+        if metrics := unless_leaving(self, finish, self._runner.say_once):
             self.log(metrics)
 
     def _settle_race_of(self, checkpoint: str | None, trial: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hf_trainplus.evaluation.ranks import Ranks
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
     from hf_trainplus.trainer import PlusTrainer
+
+T = TypeVar("T")
 
 
 def must_leave(trainer: PlusTrainer) -> bool:
@@ -59,6 +61,29 @@ def urgent_stop_seen(trainer: Trainer) -> bool:
         leaves = getattr(callback, "leaves_evaluation", None)
         own = own or (callable(leaves) and bool(leaves(trainer.args, trainer.state)))
     return Ranks.current().any(own)
+
+
+def unless_leaving(trainer: Trainer, act: Callable[[], T], say: Callable[[str], None]) -> T | None:
+    """Do what follows the last step, unless any rank must leave at once: then the run that goes on does it.
+
+    It is a collective.
+
+    Args:
+        trainer: the trainer whose training ends.
+        act: evaluates; what it has begun when a rank must leave is left.
+        say: warns, each message once.
+
+    Returns:
+        What ``act`` returned, None when it was left.
+    """
+    if not urgent_stop_seen(trainer):
+        try:
+            return act()
+        except Exception as error:
+            if not was_left(error):
+                raise
+    say("the best checkpoint is not evaluated on all rows, since the run has to leave; a run that resumes does it")
+    return None
 
 
 def announce(trainer: Trainer) -> None:
