@@ -11,6 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy
 
+from hf_trainplus.callbacks._handler_order import stand_last
 from hf_trainplus.callbacks._own_state import ensure_entry, saved_state
 from hf_trainplus.callbacks._watched_metric import (
     WatchedMetric,
@@ -31,8 +32,8 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     another callback asked for. A sparser grid can miss the checkpoint that the dense grid calls best (33 to 100 % of
     the runs in ``docs/racing.md``); a race does not. With ``load_best_model_at_end`` every new best is saved, also off
     the grid of ``save_steps``. ``eval_on_start`` is the Trainer's own and is honoured, and so is ``eval_delay``, in
-    epochs with ``eval_strategy="epoch"``. Add it after callbacks that stop the run at the end of an epoch: what is
-    asked for after it there is not evaluated.
+    epochs with ``eval_strategy="epoch"``. When training begins it moves behind the other callbacks, wherever it was
+    added, so that it sees a stop that any of them asks for.
 
     Args:
         min_steps: shortest interval, >= 1.
@@ -82,6 +83,7 @@ class AdaptiveEvaluationCallback(TrainerCallback, ExportableState):
     ) -> None:
         """Take up the state of the checkpoint, or choose the first step."""
         name = type(self).__name__
+        stand_last(self)
         clear_urgent(control)
         delay = 0 if _counts_epochs(args) else math.ceil(args.eval_delay or 0)
         self.schedule = AdaptiveSchedule(**self._limits, greater_is_better=self._direction(args), delay_steps=delay)

@@ -37,6 +37,8 @@ class StageCallback(TrainerCallback, ExportableState):
         clock: seconds from a fixed point, for tests.
     """
 
+    follows_schedules = True  # stays behind a schedule of evaluations that puts itself last
+
     def __init__(self, run: StagedRun, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.run = run
         self._clock = clock

@@ -2,6 +2,7 @@ import pytest
 from transformers import TrainerCallback
 
 from hf_trainplus import AdaptiveEvaluationCallback, PlusTrainer, PlusTrainingArguments
+from hf_trainplus.callbacks._handler_order import stand_last
 from tests.callbacks.test_patience import Script, run
 from tests.support import tiny
 
@@ -41,6 +42,34 @@ def test_a_stop_is_always_evaluated(tmp_path):
 
     trainer = run(tmp_path, FLAT, StopAt(), AdaptiveEvaluationCallback(4, 8), max_steps=20, save_strategy="no")
     assert evaluated(trainer) == [4, 6]
+
+
+@pytest.mark.parametrize("event", ["on_step_end", "on_epoch_end"])
+@pytest.mark.parametrize("added", ["before", "behind", "later"])
+def test_a_stop_that_any_callback_asks_for_in_any_event_is_evaluated(event, added, tmp_path):
+    class Stop(TrainerCallback):
+        def asks(self, args, state, control, **kwargs):
+            control.should_training_stop = control.should_training_stop or state.global_step >= 6
+
+    class Later(Script):
+        def train(self, **options):
+            self.add_callback(Stop)
+            return super().train(**options)
+
+    setattr(Stop, event, Stop.asks)
+    schedule = AdaptiveEvaluationCallback(100, 200)
+    callbacks = {"before": [Stop(), schedule], "behind": [schedule, Stop()], "later": [schedule]}[added]
+    kind = Later if added == "later" else Script
+    trainer = run(tmp_path, FLAT * 3, *callbacks, trainer_class=kind, max_steps=100, save_strategy="no")
+    stop = trainer.state.global_step
+    assert stop < 100
+    assert evaluated(trainer) == [stop]
+    assert trainer.callback_handler.callbacks[-1] is schedule
+    assert trainer.callback_handler.callbacks.count(schedule) == 1
+
+
+def test_outside_of_an_event_nothing_is_moved():
+    stand_last(AdaptiveEvaluationCallback())
 
 
 def test_the_delay_is_honoured(tmp_path):
