@@ -27,6 +27,7 @@ from hf_trainplus.training.racing.refusals import (
     FUNCTION_AT_END,
     GONE,
     JACKKNIFE,
+    NO_WINNER,
     OTHER_RACE,
     OtherRaceError,
     Watched,
@@ -137,6 +138,8 @@ class LiveRace:
         step = self._trainer.state.global_step
         observed = self.session.finish(step if self.session.race.state.last == step else None)
         if observed is None or observed.verdict.best is None or not np.isfinite(observed.verdict.value or 0.0):
+            if self.session.race.state.observations:
+                self._runner.say_once(NO_WINNER.format(self._watched.key))
             return None
         winner = observed.verdict.best
         self._set_best(winner, observed.verdict.value, self._best_folder(run_dir, winner))

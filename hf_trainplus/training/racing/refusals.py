@@ -28,6 +28,10 @@ FUNCTION_AT_END = (
     "end; give load_metric(...) to log a metric at every evaluation"
 )
 GONE = "the race's best checkpoint, step {}, cannot be loaded: its folder {} is gone, and no other copy was kept"
+NO_WINNER = (
+    "no evaluated checkpoint has a finite {} over all rows, so none is named the best and the weights of the last step "
+    "stay; look for the first non-finite loss in the log, and lower learning_rate or train in bf16 or fp32"
+)
 
 
 class OtherRaceError(ValueError):

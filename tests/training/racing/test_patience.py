@@ -103,3 +103,12 @@ def test_a_run_that_the_race_stopped_takes_no_step(tmp_path):
     resumed.train(resume_from_checkpoint=True)
     assert decisions(resumed) == decisions(whole)
     assert resumed.state.best_metric == pytest.approx(whole.state.best_metric)
+
+
+@pytest.mark.parametrize("spared", [None, 3])
+def test_a_race_in_which_nothing_is_finite_names_no_best_and_says_so(spared, tmp_path, caplog):
+    steps = [step for step in range(1, 7) if step != spared]
+    full, race = both(tmp_path, lambda: [NotFinite(*steps)], max_steps=6)
+    assert decisions(race) == decisions(full) == (6, spared)
+    assert ("no evaluated checkpoint has a finite eval_loss" in caplog.text) is (spared is None)
+    assert (race.state.best_model_checkpoint is None) is (spared is None)
