@@ -8,6 +8,7 @@ import torch
 
 from tests.support import tiny
 from tests.support.launch import ROOT, torchrun
+from tests.support.mates_two_ranks import subset
 from tests.training.test_batch_mates import RowMeans, causal_rows, mates, own_batches, plus
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
@@ -18,7 +19,7 @@ def found(tmp_path_factory):
     done = torchrun(ROOT / "tests/support/mates_two_ranks.py", tmp_path_factory.mktemp("two"))
     line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
     first, second = json.loads(line[len("FOUND ") :])
-    for key in ("mates", "row_means", "small"):
+    for key in ("mates", "row_means", "small", "subset"):
         assert first[key] == second[key]
     return first
 
@@ -43,3 +44,10 @@ def test_a_probe_that_runs_out_of_memory_ends_nothing(found, tmp_path):
 
 def test_one_row_that_does_not_fit_is_passed_on_by_both(found):
     assert "out of memory" in found["one_row"]
+
+
+def test_whole_batches_of_a_subset_are_those_of_one_process(found, tmp_path):
+    rows, logged = subset(tmp_path, ranks=1)
+    assert found["subset"][0] == rows
+    assert len(logged) == 4
+    assert np.array(found["subset"][1]) == pytest.approx(np.array(logged), abs=1e-6)
