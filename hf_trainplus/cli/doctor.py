@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hf_trainplus.monitor.diagnosis import Evidence, Verdict, diagnose, gather_evidence, tell
+from hf_trainplus.monitor.diagnosis import Evidence, Verdict, diagnose, gather_evidence, report_section, tell
 from hf_trainplus.training.strict_state import from_strict
 
 _HELP = """Diagnose a finished or running RUN (its output folder); without one, check this machine before a launch.
@@ -30,14 +30,22 @@ def doctor(
     run: Annotated[Path | None, typer.Argument(help="Output folder of a run.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
     all_rules: Annotated[bool, typer.Option("--all", help="Tell what is clear or unknown too.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A section for a report, with all rules.")] = False,
 ) -> None:
     """Diagnose a run or the environment; exit code 2 for wrong use."""
+    if markdown and (as_json or run is None):
+        raise typer.BadParameter(
+            "--markdown writes the section of one run, and no JSON; give trainplus doctor RUN --markdown."
+        )
     if run is None:
         _environment(as_json)
         return
     verdicts = diagnose(read_run(run))
     if as_json:
         print(json.dumps({"run": str(run), "verdicts": [one.to_json() for one in verdicts]}, indent=1))
+        return
+    if markdown:
+        print(report_section(verdicts, f"Diagnosis of {run.resolve().name}"), end="")
         return
     print(tell(verdicts) or "nothing found.")
     for outcome in ("clear", "unknown") if all_rules else ():

@@ -57,6 +57,34 @@ def test_a_run_is_told_what_to_do_next(app, tmp_path):
     assert "1 found, " in result.output
 
 
+def test_a_section_for_a_report(app, tmp_path):
+    run_folder = tmp_path / "my-run"
+    write(run_folder / "trainplus/step_clock.json", CLOCK)
+    text = run(app, run_folder, "--markdown").output
+    lines = text.splitlines()
+    assert lines[:4] == [
+        "## Diagnosis of my-run",
+        "",
+        "| finding | what was seen | next | evidence |",
+        "|---|---|---|---|",
+    ]
+    row = next(line for line in lines if line.startswith("| data_bound |"))
+    assert "41 % of each step waits for data." in row
+    assert "dataloader_num_workers 2 -> 5." in row
+    assert "- saving_bound: " in text[text.index("Checked and clear:") :]
+    assert "- divergence: " in text[text.index("Not enough evidence:") :]
+    told = sum(line.startswith(("- ", "| ")) for line in lines) - 1
+    assert told == len(json.loads(run(app, run_folder, "--json").output)["verdicts"])
+
+
+@pytest.mark.parametrize("given", [["--markdown"], ["RUN", "--markdown", "--json"]])
+def test_a_section_is_of_one_run_and_no_json(given, app, tmp_path):
+    write(tmp_path / "trainplus/step_clock.json", CLOCK)
+    result = run(app, *[tmp_path if one == "RUN" else one for one in given])
+    assert result.exit_code == 2
+    assert "trainplus doctor RUN" in " ".join(re.sub(r"[^\w.-]", " ", result.output).split())
+
+
 def test_a_healthy_run_has_nothing(app, tmp_path):
     seconds = {"data_wait": 1.0, "forward_backward": 70.0, "optimizer": 4.0, "evaluation": 5.0, "other": 20.0}
     write(tmp_path / "trainplus/step_clock.json", {**CLOCK, "seconds": seconds})

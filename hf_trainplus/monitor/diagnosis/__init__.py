@@ -3,6 +3,7 @@
 from hf_trainplus.monitor.diagnosis.diagnose import diagnose, tell
 from hf_trainplus.monitor.diagnosis.evidence import AllocatorEvidence, DeviceEvidence, Evidence, Series, Settings
 from hf_trainplus.monitor.diagnosis.gather import gather_evidence
+from hf_trainplus.monitor.diagnosis.report_section import report_section
 from hf_trainplus.monitor.diagnosis.rule import DiagnosisRule
 from hf_trainplus.monitor.diagnosis.rules import RULES
 from hf_trainplus.monitor.diagnosis.verdict import Verdict
@@ -18,5 +19,6 @@ __all__ = [
     "Verdict",
     "diagnose",
     "gather_evidence",
+    "report_section",
     "tell",
 ]
