@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,9 +33,9 @@ class GPUMonitorCallback(GuardedCallback):
     Works with any Trainer. ``GPUMonitorCallback().attach(trainer)`` stands before the trackers and adds its keys to
     the Trainer's training logs and history; unattached (upstream hands callbacks no trainer) it keeps
     ``trainplus/devices.jsonl`` in the output folder, a line a training log and at most one in ten seconds. Both leave
-    ``trainplus/devices.json``, the summary, at the end. The process with local rank 0 samples the devices of its
-    machine, the others sample nothing. Sampling never logs, never synchronises a device and never stops training;
-    without a GPU it samples the machine alone. Training on the CPU, it does not look at GPUs.
+    ``trainplus/devices.json``, the summary, at the end, also after an exception. The process with local rank 0 samples
+    the devices of its machine, the others sample nothing. Sampling never logs, never synchronises a device and never
+    stops training; without a GPU it samples the machine alone. Training on the CPU, it does not look at GPUs.
 
     Logged keys: the table of ``device_log_values``.
 
@@ -75,6 +77,7 @@ class GPUMonitorCallback(GuardedCallback):
         self._file_name = "devices"
         self._lines: LineFile | None = None
         self._line_at: float | None = None
+        self._ending = threading.Lock()
 
     @property
     def attached(self) -> bool:
@@ -120,14 +123,21 @@ class GPUMonitorCallback(GuardedCallback):
 
     def stop(self) -> None:
         """End sampling, write the summary and let go of the driver's library; a second call does nothing."""
-        if self.sampler is None or self._opened is None or self._lines is None:
-            return
-        self.sampler.stop()
-        self._report_notices()
-        if self._write_files:
-            write_json(self._folder / f"{self._file_name}.json", self.summary())
-        self._opened.close()
-        self._lines = None
+        if self.sampler is not None and self._lines is not None:
+            self.sampler.stop()
+            self._report_notices()
+            self._end()
+
+    def _end(self) -> None:
+        """Write the summary and let go; also by the sampler's thread, when an exception ended a training unseen."""
+        with self._ending:
+            if self._opened is None or self._lines is None:
+                return
+            if self._write_files:
+                write_json(self._folder / f"{self._file_name}.json", self.summary())
+            self._opened.close()
+            self._lines = None
+        atexit.unregister(self.stop)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -145,8 +155,16 @@ class GPUMonitorCallback(GuardedCallback):
         # psutil asks for a folder that exists
         output = str(args.output_dir)
         host = Host(path=output if os.path.isdir(output) else ".") if self._host else None
-        self.sampler = Sampler(self._opened, host, interval=self._interval, alive=watch_caller(), clock=self._clock)
+        self.sampler = Sampler(
+            self._opened,
+            host,
+            interval=self._interval,
+            alive=watch_caller(),
+            abandoned=self._end,
+            clock=self._clock,
+        )
         self._report_notices()
+        atexit.register(self.stop)  # an exception that nobody catches ends the thread with the process
         self.sampler.start()
 
     def on_step_begin(

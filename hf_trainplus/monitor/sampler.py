@@ -68,6 +68,7 @@ class Sampler:
         interval: seconds between samples, above 0 and at most a day.
         timeline: which phase the run is in.
         alive: asked before each sample; False ends the thread.
+        abandoned: called in the thread when ``alive`` ended it.
         training: the devices are known to be trained on, so that a use that was never above 0 is not believed.
         clock: seconds from a fixed, unknown point.
 
@@ -91,6 +92,7 @@ class Sampler:
         interval: float = 1.0,
         timeline: PhaseTimeline | None = None,
         alive: Callable[[], bool] = lambda: True,
+        abandoned: Callable[[], None] = lambda: None,
         training: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,7 +100,7 @@ class Sampler:
         self._opened = opened
         self._host = host
         self._interval = interval
-        self._alive = alive
+        self._alive, self._abandoned = alive, abandoned
         self._training = training
         self._clock = clock
         self.timeline = PhaseTimeline(clock) if timeline is None else timeline
@@ -168,7 +170,10 @@ class Sampler:
 
     def _work(self) -> None:
         due = 0
-        while not self._stop.is_set() and self._alive():
+        while not self._stop.is_set():
+            if not self._alive():
+                self._abandoned()
+                return
             try:
                 self.sample()
             except Exception as error:  # a thread that dies in silence would look like a healthy one

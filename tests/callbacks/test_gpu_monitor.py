@@ -138,14 +138,16 @@ def test_sampling_ends_when_an_exception_ends_training(tmp_path, attach, error):
             if state.global_step == 3:
                 raise error("boom")
 
-    trainer = make(tmp_path, monitor(), attach=attach, extra=[Boom()])
+    callback = monitor()
+    trainer = make(tmp_path, callback, attach=attach, extra=[Boom()])
     with pytest.raises(error, match="boom"):
         trainer.train()
     until = time.monotonic() + 10
     while sampling_threads():
         assert time.monotonic() < until, "the sampler outlived training"
         time.sleep(0.01)
-    assert (tmp_path / "trainplus/devices.json").exists() is attach
+    assert json.loads((tmp_path / "trainplus/devices.json").read_text())["samples"] > 0
+    assert callback._opened.source.closed
 
 
 def test_a_second_run_samples_again(tmp_path):
@@ -228,6 +230,21 @@ def test_a_signal_that_kills_the_process_is_not_held_up(tmp_path):
             assert process.wait(timeout=20) == -signal.SIGTERM
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_an_exception_that_ends_the_process_leaves_the_summary(tmp_path):
+    script = (
+        "from tests.callbacks.test_gpu_monitor import Slow, make, monitor\n"
+        "class Boom(Slow):\n"
+        "    def on_log(self, args, state, control, **kwargs):\n"
+        "        raise OSError('nobody catches this')\n"
+        f"make({str(tmp_path)!r}, monitor(), attach=False, extra=[Boom()]).train()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.endswith("OSError: nobody catches this\n")
+    assert json.loads((tmp_path / "trainplus/devices.json").read_text())["samples"] > 0
 
 
 def test_wrong_use():
