@@ -11,8 +11,8 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_trainplus import PatienceCallback, PlusTrainer, PlusTrainingArguments, load_metric
 from hf_trainplus.decisions.racing.costs import Costs
-from hf_trainplus.training.racing.live_race import LiveRace
 from hf_trainplus.training.racing.session import RaceLimits
+from hf_trainplus.training.racing.start import RaceStart
 from hf_trainplus.training.racing.weights import referenced_candidates
 from tests.support import tiny
 
@@ -295,7 +295,7 @@ class Removes(TrainerCallback):
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_without_reloading_every_new_best_is_written_at_once(gone, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(LiveRace, "_candidate_weights", lambda race: None)
+    monkeypatch.setattr(RaceStart, "_candidate_weights", lambda start: None)
     callbacks = [Removes()] if gone else []
     options = {"save_strategy": "steps", "save_steps": 8, "max_steps": 8, "load_best_model_at_end": not gone}
     raced = finished(make(tmp_path / "race", "race", callbacks=callbacks, **options))

@@ -11,33 +11,19 @@ import numpy as np
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_trainplus import _upstream as upstream
-from hf_trainplus.decisions.race import OpaqueMetric, Race, RaceConfig, read_state, write_state
+from hf_trainplus.decisions.race import read_state, write_state
 from hf_trainplus.evaluation.loop import LoopOutput
 from hf_trainplus.results import ExampleResults, Int64Array
 from hf_trainplus.training.construction import RACE_FILE, holds_race
 from hf_trainplus.training.gains import log_gain, raced_gain
 from hf_trainplus.training.racing import patience, plateau, weights
-from hf_trainplus.training.racing.audit import DecisionLog
-from hf_trainplus.training.racing.cached_rows import CachedRows
-from hf_trainplus.training.racing.driver import LiveDriver
 from hf_trainplus.training.racing.generated import generation_keys, scored
-from hf_trainplus.training.racing.readings import environment_of, label_codes, put_level
-from hf_trainplus.training.racing.refusals import (
-    BATCH_MATES,
-    FUNCTION_AT_END,
-    GONE,
-    JACKKNIFE,
-    NO_WINNER,
-    OTHER_RACE,
-    OtherRaceError,
-    Watched,
-    why_not,
-)
+from hf_trainplus.training.racing.readings import put_level
+from hf_trainplus.training.racing.refusals import BATCH_MATES, GONE, NO_WINNER, OTHER_RACE, OtherRaceError, Watched
 from hf_trainplus.training.racing.session import Observed, RaceLimits, RaceSession
-from hf_trainplus.training.racing.watched import NotRaced, may_count_tokens, race_metric
+from hf_trainplus.training.racing.start import RaceStart
 from hf_trainplus.training.request import Request
 from hf_trainplus.training.result import result_of
-from hf_trainplus.training.run_size import data_seed
 from hf_trainplus.training.runner import EvaluationRunner
 
 if TYPE_CHECKING:
@@ -96,14 +82,18 @@ class LiveRace:
     def applies(self, request: Request, prefix: str) -> bool:
         """Say whether this evaluation is raced; the session is made the first time."""
         if self.session is None and not self._refused:
-            made = self._make(request)
+            made = self._start().make(request)
             if isinstance(made, str):
                 self._refused = True
                 self._runner.say_once(f"eval_mode='race' evaluates every row here: {made}")
             else:
-                self.session, self._request = made, (request, prefix)
+                self.session, self._weights, self._patience = made.session, made.weights, made.patience
+                self._request = request, prefix
                 self._take_up()
         return self.session is not None
+
+    def _start(self) -> RaceStart:
+        return RaceStart(self._trainer, self._runner, self.limits, self._evaluate_rows, self._resume_from)
 
     def observe(self, request: Request, prefix: str) -> EvalLoopOutput:
         """Enter the live weights and return what is logged of them."""
@@ -235,84 +225,6 @@ class LiveRace:
 
     def _resumed_step(self) -> int:
         return int(str(self._resume_from).rstrip(os.sep).rsplit("-", 1)[1])
-
-    # ---- making a session ----
-    def _make(self, request: Request) -> RaceSession | str:
-        args, dataset = self._args, request.loader.dataset
-        probe = self._probe(request)
-        watched = self._watched
-        reason = why_not(self._trainer, self._runner, dataset, watched, self._resume_from)
-        if reason is not None:
-            return reason
-        objects = self._runner.own_metrics()
-        kind = self._runner.loss_kind()
-        unclear = may_count_tokens(watched.name, objects, None if kind is None else kind.name)
-        if unclear and probe is None:
-            probe = self._first_rows(request)
-        metric = race_metric(
-            watched.name,
-            objects,
-            greater_is_better=watched.greater_is_better,
-            rows=len(dataset),
-            by_token=unclear and probe is not None and watched.name not in probe.scores,
-        )
-        if isinstance(metric, NotRaced):
-            return metric.reason
-        if self._runner.metrics_of(self._trainer.model).collected and not request.loss_only:
-            self._runner.say_once(FUNCTION_AT_END)
-        if isinstance(metric, OpaqueMetric):
-            self._runner.say_once(JACKKNIFE.format(metric.name))
-        self._weights = self._candidate_weights()
-        race = Race(
-            metric,
-            len(dataset),
-            self._config(),
-            labels=label_codes(dataset, args.eval_label_column),
-            fingerprint=getattr(dataset, "_fingerprint", None),
-            environment=environment_of(args),
-        )
-        cache = None if self.generates else CachedRows(self._runner.cached, request)
-        driver = LiveDriver(lambda rows: self._evaluate_rows(request, rows), self._weights, cache=cache)
-        if probe is not None:
-            driver.learn(self._trainer.state.global_step, probe)
-        log = DecisionLog(str(args.output_dir), writes=args.should_save)
-        if not holds_race(self._resume_from):  # what an earlier run has left in this folder is none of this one's
-            log.rewind(0 if self._resume_from is None else self._trainer.state.global_step - 1)
-        return RaceSession(race, driver, log, self._runner.say_once)
-
-    def _probe(self, request: Request) -> ExampleResults | None:
-        """Evaluate some rows where only that shows whether a row's loss is its own, as under another trainer."""
-        if not hasattr(request.loader.dataset, "__len__") or self._runner.rows_are_independent():
-            return None
-        return self._first_rows(request)
-
-    def _first_rows(self, request: Request) -> ExampleResults:
-        dataset, args = request.loader.dataset, self._args
-        return self._evaluate_rows(request, np.arange(min(args.eval_batch_size * args.world_size, len(dataset))))
-
-    def _config(self) -> RaceConfig:
-        args = self._args
-        self._patience = patience.take_patience(self._trainer, self._runner.say_once)
-        return RaceConfig(
-            strict=args.eval_race_strict,
-            patience=self._patience.patience,
-            threshold=self._patience.threshold,
-            tolerance=args.eval_tolerance,
-            reload=self._weights is not None,
-            chunk=args.eval_batch_size * args.world_size,
-            least_rows=self.limits.min_rows,
-            least_seconds=self.limits.min_seconds,
-            seed=data_seed(args),
-        )
-
-    def _candidate_weights(self) -> weights.CandidateWeights | None:
-        trainer = self._trainer
-        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-            return None
-        inner = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-        folder = os.path.join(str(trainer.args.output_dir), weights.FOLDER)
-        barrier = trainer.accelerator.wait_for_everyone
-        return weights.CandidateWeights(inner, folder, writes=trainer.args.should_save, barrier=barrier)
 
     # ---- evaluating and logging ----
     def _evaluate_rows(self, request: Request, rows: Int64Array) -> ExampleResults:
