@@ -23,12 +23,12 @@ from hf_trainplus.training.checkpoints.boundary import Boundary
 from hf_trainplus.training.checkpoints.files import replace_text
 from hf_trainplus.training.checkpoints.random_data import RandomDataWatch
 from hf_trainplus.training.construction import preserve_mode
-from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back, unless_leaving
+from hf_trainplus.training.leaving import announce, must_leave, puts_signals_back
 from hf_trainplus.training.process_end import let_gloo_threads_finish
+from hf_trainplus.training.scheduled_hooks import ScheduledHooks
 from hf_trainplus.training.sharding import shard_input_embedding_once
 from hf_trainplus.training.source import EvaluationSource
 from hf_trainplus.training.stages import trainer as plans
-from hf_trainplus.training.stages.hooks import StagedHooks
 from hf_trainplus.training.stages.streams import stages_say_when
 from hf_trainplus.training.step_evaluation import FailedSets, evaluate_step
 
@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from hf_trainplus.evaluation.loop import LoopOutput
     from hf_trainplus.results import ExampleResults
     from hf_trainplus.training.runner import EvaluationRunner
-    from hf_trainplus.training.scheduled import ScheduledEvaluations
 
 
-class PlusTrainer(StagedHooks):
+class PlusTrainer(ScheduledHooks):
     """Drop-in ``Trainer`` whose evaluation is token-exact, counts every row once and changes no training bit.
 
     With no Plus option set it trains bit-equal to ``Trainer``. It stands as the last base under any other trainer:
@@ -91,7 +90,6 @@ class PlusTrainer(StagedHooks):
             super().__init__(*args, **kwargs)
         self.subset_strategy = subset_strategy
         self._inside_evaluate = self._is_scheduled = False
-        self._resumed_from: str | None = None
         self._failed_sets = FailedSets()
         self.stop_requested = self.leave_requested = False
         self.pending_error: Exception | None = None
@@ -119,14 +117,6 @@ class PlusTrainer(StagedHooks):
         runner.should_leave = lambda: must_leave(self)
         return runner
 
-    @cached_property
-    def _scheduled(self) -> ScheduledEvaluations:
-        from hf_trainplus.training.scheduled import ScheduledEvaluations
-
-        made = ScheduledEvaluations(self, self._runner)
-        made.begin(self._resumed_from)
-        return made
-
     @property
     def example_results(self) -> ExampleResults | None:
         """Per-example results of the newest evaluation, of the rows that it read; None before there was one.
@@ -135,11 +125,6 @@ class PlusTrainer(StagedHooks):
         """
         last: LoopOutput | None = self.__dict__["_runner"].last if "_runner" in self.__dict__ else None
         return None if last is None else last.results
-
-    @property
-    def _schedules(self) -> bool:
-        """Whether this trainer has made a scheduled evaluation yet."""
-        return "_scheduled" in self.__dict__
 
     # ---- training ----
     def train(
@@ -274,17 +259,6 @@ class PlusTrainer(StagedHooks):
             is_complete=lambda: not runner.generation.left_out,
         )
 
-    def plus_is_new_best(self, metrics: dict[str, float], run_dir: str) -> bool:
-        """Record a new best and ask for its checkpoint; a callback's own save survives ``save_strategy="best"``."""
-        args = self.args
-        if self._schedules and self._scheduled.racing:
-            return self._scheduled.note_settled_best(run_dir) or bool(self.control.should_save)
-        if args.metric_for_best_model is None or best.metric_key(args.metric_for_best_model) not in metrics:
-            return bool(self.control.should_save)
-        value = metrics[best.metric_key(args.metric_for_best_model)]
-        found = best.note_best(args, self.state, self.control, value, run_dir)
-        return found or bool(self.control.should_save)
-
     def plus_saving(self, final: str) -> AbstractContextManager[str]:
         """Write a checkpoint under another name until it is whole."""
         return saving.staged(self, final, lambda: self._boundary.state(self))
@@ -311,40 +285,6 @@ class PlusTrainer(StagedHooks):
                 return
         self._name_the_best(run_dir)
 
-    def _name_the_best(self, run_dir: str) -> None:
-        resumed = self._resumed_from
-        owed = construction.holds_race(resumed) or construction.holds_subset(resumed)
-        if self.stop_requested or not (self._schedules or owed):
-            return
-
-        def finish() -> dict[str, Any] | None:
-            with preserve_rng(), preserve_mode(self), self._own_loaders():
-                if owed:
-                    self._scheduled.take_up(self.get_eval_dataloader)
-                return self._scheduled.finish(run_dir)
-
-        if metrics := unless_leaving(self, finish, self._runner.say_once):
-            self.log(metrics)
-
-    def _settle_race_of(self, checkpoint: str | None, trial: Any) -> None:
-        """Name the best of a checkpoint's race, which this run does not go on with."""
-        if not construction.holds_race(checkpoint):
-            return
-        from hf_trainplus.training.racing.refusals import OtherRaceError
-
-        if self._schedules and not self._scheduled.racing:
-            self._scheduled.begin(checkpoint)
-        try:
-            with plans.racing(self):
-                self._name_the_best(upstream.run_dir(self, trial))
-        except OtherRaceError as error:
-            self._runner.say_once(f"the best of the checkpoint's race stays unknown: {error}")
-
-    def plus_training_ended(self, run_dir: str) -> None:
-        """Delete what only this run needed, or checkpoints that are gone."""
-        if self._schedules and not (self._staged is not None and self._staged.goes_on):
-            self._scheduled.end(run_dir)
-
     def plus_checkpoint_saved(self, checkpoint_dir: str) -> None:
         """Delete what no checkpoint needs any more."""
         if self._staged is not None:
@@ -365,18 +305,8 @@ class PlusTrainer(StagedHooks):
 
     def plus_training_starts(self, resume_from_checkpoint: str | None, trial: Any, ignore_keys: Any) -> None:
         """Evaluate a step whose evaluation is still to be done."""
-        self._resumed_from, self.stop_requested, self.leave_requested = resume_from_checkpoint, False, False
-        if self._staged is not None and not plans.evaluates_as_before(self, self._staged):
-            self._settle_race_of(resume_from_checkpoint, trial)
-            self._resumed_from = None
-        elif getattr(self.args, "eval_mode", "race") != "race":
-            self._settle_race_of(resume_from_checkpoint, trial)
-        # also where nothing is evaluated before the next checkpoint, which must hold what this one does
-        if self._schedules or construction.holds_subset(self._resumed_from):
-            self._scheduled.begin(self._resumed_from)
-        if construction.holds_race(self._resumed_from) and getattr(self.args, "eval_mode", None) == "race":
-            with preserve_rng(), preserve_mode(self), self._own_loaders():
-                self._scheduled.go_on_racing(self.get_eval_dataloader)
+        self.stop_requested = self.leave_requested = False
+        self._begin_schedules(resume_from_checkpoint, trial)
         if resume_from_checkpoint is None:
             return
         loop = self._boundary.take_up(self, resume_from_checkpoint)
