@@ -15,7 +15,8 @@ from hf_trainplus.training.strict_state import from_strict
 _HELP = """Diagnose a finished or running RUN (its output folder); without one, check this machine before a launch.
 
 RUN is read only: trainer_state.json of the folder or of its newest checkpoint, and what the monitoring callbacks left
-in RUN/trainplus. A finding is no failure: the exit code is 0.
+in RUN/trainplus. What the run's own diagnosis at its end could tell, and these files cannot, is told as well. A finding
+is no failure: the exit code is 0.
 
 Example: trainplus doctor outputs/my-run --json
 """
@@ -40,7 +41,7 @@ def doctor(
     if run is None:
         _environment(as_json)
         return
-    verdicts = diagnose(read_run(run))
+    verdicts = _completed(diagnose(read_run(run)), run)
     if as_json:
         print(json.dumps({"run": str(run), "verdicts": [one.to_json() for one in verdicts]}, indent=1))
         return
@@ -83,6 +84,23 @@ def read_run(folder: Path) -> Evidence:
             f"{folder} holds a record that is not as it was written ({type(error).__name__}: {error}); look at "
             f"trainer_state.json and the files in {folder / 'trainplus'}, and remove the one that is not a run's."
         ) from error
+
+
+def _completed(verdicts: list[Verdict], folder: Path) -> list[Verdict]:
+    """Take the verdicts of the run's own end for rules that lack evidence here: a run need not save its history.
+
+    A history that is newer than they are belongs to another run, or has all that they had.
+    """
+    path = folder / "trainplus" / "diagnosis.json"
+    states = [folder / "trainer_state.json", *folder.glob("checkpoint-*/trainer_state.json")]
+    if not path.is_file() or any(one.is_file() and one.stat().st_mtime > path.stat().st_mtime for one in states):
+        return verdicts
+    try:
+        recorded = {one.rule: one for one in (Verdict(**entry) for entry in json.loads(path.read_text("utf-8")))}
+    except (OSError, TypeError, ValueError) as error:
+        typer.echo(f"{path} is not read ({type(error).__name__}: {error}).", err=True)
+        return verdicts
+    return [recorded.get(one.rule, one) if one.outcome == "unknown" else one for one in verdicts]
 
 
 def _newest_state(folder: Path) -> dict[str, Any] | None:

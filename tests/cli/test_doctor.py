@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import sys
 
@@ -75,6 +76,32 @@ def test_a_section_for_a_report(app, tmp_path):
     assert "- divergence: " in text[text.index("Not enough evidence:") :]
     told = sum(line.startswith(("- ", "| ")) for line in lines) - 1
     assert told == len(json.loads(run(app, run_folder, "--json").output)["verdicts"])
+
+
+def test_what_only_the_run_itself_could_tell_is_told(app, tmp_path):
+    write(tmp_path / "trainplus/step_clock.json", CLOCK)
+    kept = [
+        {"rule": "plateau", "outcome": "found", "message": "The loss is flat.", "next_step": "stop.", "evidence": {}},
+        {"rule": "data_bound", "outcome": "clear", "message": "of an earlier moment", "severity": "note"},
+    ]
+    write(tmp_path / "trainplus/diagnosis.json", kept)
+    output = run(app, tmp_path).output
+    assert "plateau: The loss is flat. Next: stop." in output
+    assert "data_bound: 41 % of each step" in output
+    assert "of an earlier moment" not in output
+    write(tmp_path / "checkpoint-5/trainer_state.json", {"global_step": 5, "log_history": history([1.0])})
+    os.utime(tmp_path / "trainplus/diagnosis.json", (0, 0))
+    assert "plateau: The loss is flat." not in run(app, tmp_path).output
+
+
+@pytest.mark.parametrize("torn", ['[{"rule": "pla', '[{"rule": 3, "odd": 4}]', "[7]"])
+def test_a_torn_record_of_the_runs_own_diagnosis_ends_nothing(torn, app, tmp_path):
+    write(tmp_path / "trainplus/step_clock.json", CLOCK)
+    write(tmp_path / "trainplus/diagnosis.json", torn)
+    result = run(app, tmp_path)
+    assert result.exit_code == 0
+    assert "diagnosis.json is not read" in result.output
+    assert "data_bound: 41 % of each step" in result.output
 
 
 @pytest.mark.parametrize("given", [["--markdown"], ["RUN", "--markdown", "--json"]])
