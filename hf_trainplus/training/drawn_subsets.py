@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hf_trainplus.training.runner import EvaluationRunner
     from hf_trainplus.training_args import PlusTrainingArguments
 
-_COLUMNS = ("indices", "weights", "strata", "clusters")
+_COLUMNS = ("indices", "weights", "strata", "clusters", "balance")
 
 
 def own_strategy(trainer: Trainer) -> SubsetStrategy | None:

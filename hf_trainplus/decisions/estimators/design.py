@@ -27,6 +27,8 @@ class SampleDesign:
             whose cluster is missing (None, NaN) belongs with no other.
         clusters_total: number of clusters in the full set when whole clusters were drawn, None when rows were drawn.
         endless: True when the set has no known end (a stream); the weights are then relative.
+        balance: (n, q) numbers whose mean over the full set is 0 and whose mean over the sample the draw held near 0
+            (label flags less the labels' shares); None where it balanced nothing but the strata.
 
     Raises:
         ValueError: columns of unequal length, weights that are not positive numbers, or more clusters than the total.
@@ -41,6 +43,7 @@ class SampleDesign:
     clusters: npt.NDArray[Any] | None = None
     clusters_total: int | None = None
     endless: bool = False
+    balance: Float64Array | None = None
     codes: Int64Array = field(init=False, repr=False)
     counts: Int64Array = field(init=False, repr=False)
     sizes: Float64Array = field(init=False, repr=False)
@@ -60,6 +63,14 @@ class SampleDesign:
         object.__setattr__(self, "sizes", np.bincount(codes, weights=weights, minlength=len(counts)))
         if self.clusters is not None:
             self._check_clusters()
+        if self.balance is not None:
+            self._check_balance()
+
+    def _check_balance(self) -> None:
+        balance = np.asarray(self.balance, dtype=np.float64)
+        if balance.ndim != 2 or len(balance) != len(self.weights):
+            raise ValueError(f"balance {balance.shape} and weights {self.weights.shape}: give one line a row.")
+        object.__setattr__(self, "balance", balance)
 
     def _check_clusters(self) -> None:
         codes = cluster_codes(cast("npt.NDArray[Any]", self.clusters))
@@ -109,6 +120,8 @@ class SampleDesign:
 
     def take(self, rows: npt.NDArray[Any]) -> SampleDesign:
         """Return the design of some of the rows, for a slice of the set; its size is then an estimate.
+
+        What the draw balanced over the set it did not balance within a slice.
 
         Args:
             rows: positions or a mask.

@@ -108,7 +108,7 @@ def effective_rows(unit_variance: float, error: SamplingError, design: SampleDes
     Returns:
         A number of rows, infinite when nothing is open, NaN when the error cannot be known.
     """
-    independent = design.clusters is None and len(design.counts) == 1
+    independent = design.clusters is None and len(design.counts) == 1 and design.balance is None
     if not independent and not error.known:
         return math.nan
     if not independent and error.variance > 0 and unit_variance > 0:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from hf_trainplus.decisions.estimators.balanced import balanced_error
 from hf_trainplus.decisions.estimators.design import SampleDesign
 from hf_trainplus.decisions.estimators.sampling_error import SamplingError
 from hf_trainplus.results import Float64Array
@@ -40,6 +41,8 @@ def stratified_error(
     # unequal weights within a stratum (pooled rare classes) enter by the row's own part of the stratum's total
     values = influence * design.weights * (counts / design.sizes)[design.codes]
     residuals = values - (np.bincount(design.codes, weights=values) / counts)[design.codes]
+    if design.balance is not None and len(counts) == 1:
+        return balanced_error(residuals, design.balance, float(design.unseen[0]))
     squares = np.bincount(design.codes, weights=residuals**2).astype(np.float64)
     squares[squares < _ROUNDING * np.bincount(design.codes, weights=values**2)] = 0.0
     variances, degrees = _stratum_variances(squares, counts - 1, _expected_shape(design, spread))

@@ -9,13 +9,18 @@ from hf_trainplus.decisions.strategies.label_values import LabelSets
 from hf_trainplus.decisions.strategies.subset_value import Subset
 from hf_trainplus.results import Float64Array, Int64Array
 
+_LEAST_EXPECTED = 5  # rows with a label, and without it: of fewer, one row more or less is no balance
+_ROWS_A_COLUMN = 4  # labels that an interval can take account of: one in so many rows
+_MOST_COLUMNS = 100
+
 
 def draw_label_sets(sets: LabelSets, size: int, *, seed: int, method: str) -> Subset:
     """Draw rows so that each label's count is within about one row of its share.
 
     Labels that are in conflict (more labels than rows asked for, or always together with others) can miss it. Rows of
     one label set have the same chance, and every row's chance is size / n but for the last repairs, so the weights are
-    alike; the one stratum states the error of a plain random sample, which is on the safe side.
+    alike. What the draw held at its share is handed on as the subset's ``balance``, so that an interval leaves only
+    that open which the labels do not explain.
 
     Args:
         sets: the label sets.
@@ -30,12 +35,43 @@ def draw_label_sets(sets: LabelSets, size: int, *, seed: int, method: str) -> Su
         Sechidis, Tsoumakas and Vlahavas 2011 (the rarest label first), with its rows drawn at even steps through their
         other labels from a random start, in place of one by one, so that each row's chance is known.
     """
+    sets = _with_none(sets)
     draw = _Draw(sets, size, np.random.default_rng(seed))
     draw.by_rarest_label()
     draw.to_size()
     draw.repair()
     rows = np.flatnonzero(draw.chosen)
-    return Subset(rows, np.full(size, sets.n / size), np.zeros(size, np.int64), method)
+    weights, strata = np.full(size, sets.n / size), np.zeros(size, np.int64)
+    return Subset(rows, weights, strata, method, balance=_balance(sets, rows))
+
+
+def _with_none(sets: LabelSets) -> LabelSets:
+    """Make "no label" a label of its own: its rows would else be left with what the others' rounding leaves."""
+    bare = np.setdiff1d(np.arange(sets.n), sets.rows)
+    if not len(bare):
+        return sets
+    rows = np.concatenate([sets.rows, bare])
+    order = np.argsort(rows, kind="stable")
+    labels = np.concatenate([sets.labels, np.full(len(bare), sets.count, sets.labels.dtype)])
+    return LabelSets(rows[order], labels[order], sets.count + 1, sets.n)
+
+
+def _balance(sets: LabelSets, rows: Int64Array) -> Float64Array | None:
+    """Return flags less shares of the labels that the draw can have held: a label of a few rows is one row off."""
+    shares = np.bincount(sets.labels, minlength=sets.count) / sets.n
+    expected = len(rows) * np.minimum(shares, 1 - shares)
+    labels = np.argsort(-expected, kind="stable")[: min(len(rows) // _ROWS_A_COLUMN, _MOST_COLUMNS)]
+    labels = np.sort(labels[expected[labels] >= _LEAST_EXPECTED])
+    if not len(labels):
+        return None
+    column = np.full(sets.count, -1)
+    column[labels] = np.arange(len(labels))
+    place = np.full(sets.n, -1)
+    place[rows] = np.arange(len(rows))
+    kept = (place[sets.rows] >= 0) & (column[sets.labels] >= 0)
+    flags = np.zeros((len(rows), len(labels)))
+    flags[place[sets.rows[kept]], column[sets.labels[kept]]] = 1.0
+    return np.asarray(flags - shares[labels], dtype=np.float64)
 
 
 class _Draw:

@@ -28,6 +28,7 @@ class Subset:
         endless: True for the start of a stream of unknown length; the weights are then relative.
         clusters: (n,) cluster with which the row was drawn, when whole clusters were drawn, else None.
         clusters_total: clusters in the dataset, when whole clusters were drawn.
+        balance: (n, q) numbers whose means the draw held near the dataset's, which are 0, else None.
 
     Raises:
         ValueError: columns of unequal length, indices that do not ascend, or weights that are not positive.
@@ -46,6 +47,7 @@ class Subset:
     endless: bool = False
     clusters: Int64Array | None = None
     clusters_total: int | None = None
+    balance: Float64Array | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("indices", np.int64), ("weights", np.float64), ("strata", np.int64)):
@@ -99,4 +101,5 @@ class Subset:
         of_rows = None if clusters is None else np.asarray(clusters)
         if self.clusters is not None:
             of_rows = np.asarray(self.clusters)[rows]
-        return SampleDesign(self.weights[rows], self.strata[rows], of_rows, self.clusters_total, self.endless)
+        balance = None if self.balance is None else np.asarray(self.balance)[rows]
+        return SampleDesign(self.weights[rows], self.strata[rows], of_rows, self.clusters_total, self.endless, balance)
