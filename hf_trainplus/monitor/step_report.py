@@ -14,7 +14,7 @@ from hf_trainplus.monitor.step_clock import NOT_TRAINING, PARTS, PartTimes
 from hf_trainplus.monitor.throughput import Throughput
 
 # own work: what a rank spends without waiting for another one, where the forward pass is timed apart
-_OWN = ("data_wait", "host_to_device", "forward", "callbacks")
+_OWN = ("data_wait", "host_to_device", "forward", "optimizer", "callbacks")
 
 COLUMNS = (
     *PARTS,

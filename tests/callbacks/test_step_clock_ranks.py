@@ -74,7 +74,9 @@ def test_a_slow_stream_is_the_reading_ranks_wait(cases):
     assert spread(case, "rank_sync")["maximum"] > 0.5 * slept
 
 
-@pytest.mark.parametrize(("name", "rank"), [("forward", 1), ("callback", 1), ("callback of a stream", 0)])
+@pytest.mark.parametrize(
+    ("name", "rank"), [("forward", 1), ("optimizer", 1), ("callback", 1), ("callback of a stream", 0)]
+)
 def test_a_slow_rank_is_a_straggler_and_never_data_bound(cases, name, rank):
     evidence = gather_evidence(step_clock=cases[name])
     # six steps of a tiny model: what is no sleep is large beside them

@@ -42,6 +42,16 @@ class SlowStream(torch.utils.data.IterableDataset):
             yield row
 
 
+class SlowOptimizer(torch.optim.SGD):
+    def __init__(self, parameters, seconds):
+        super().__init__(parameters, lr=0.01)
+        self.seconds = seconds
+
+    def step(self, closure=None):
+        time.sleep(self.seconds)
+        return super().step(closure)
+
+
 class SlowCallback(TrainerCallback):
     def __init__(self, seconds):
         self.seconds = seconds
@@ -68,6 +78,7 @@ def run(case, folder):
         train_dataset=(SlowStream if stream else SlowRows)(rows, slow if kind == "data" else 0.0),
         data_collator=tiny.PaddingCollator(),
         callbacks=[SlowCallback(slow)] if kind == "callback" else [],
+        optimizers=(SlowOptimizer(model.parameters(), slow) if kind == "optimizer" else None, None),
     )
     callback.attach(trainer)
     trainer.train()
@@ -75,7 +86,16 @@ def run(case, folder):
 
 
 if __name__ == "__main__":
-    for name in ("healthy", "forward", "callback", "data", "reduction", "callback of a stream", "data of a stream"):
+    for name in (
+        "healthy",
+        "forward",
+        "optimizer",
+        "callback",
+        "data",
+        "reduction",
+        "callback of a stream",
+        "data of a stream",
+    ):
         summary = run(name, Path(sys.argv[1]) / name)
         sums = [None, None]
         torch.distributed.all_gather_object(sums, sum(summary["seconds"].values()) / summary["total_seconds"])

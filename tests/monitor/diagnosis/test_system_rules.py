@@ -192,6 +192,13 @@ def test_a_slow_rank_is_a_straggler_and_neither_data_nor_communication():
     assert outcomes["communication_bound"] == "clear"
 
 
+def test_ranks_that_wait_for_what_one_does_alone_do_not_wait_for_the_exchange():
+    # rank 0 writes logs for 15 of 50 seconds; the other three wait for it at the count
+    spreads = {**RANKS.spreads, "rank_sync": Spread(0.5, 11.4, 15.0, 3), "logging": Spread(0.1, 3.8, 15.0, 0)}
+    evidence = replace(RANKS, spreads=spreads, communication_share=None, shares=shares(rank_sync=0.23))
+    assert CommunicationBoundRule().check(evidence).outcome == "clear"
+
+
 def test_a_straggler_that_waits_for_data_is_told_so():
     spreads = {**RANKS.spreads, "own": Spread(10.0, 12.5, 20.0, 2), "data_wait": Spread(0.5, 2.9, 10.1, 2)}
     assert "it waits for data" in StragglerRule().check(replace(RANKS, spreads=spreads)).next_step

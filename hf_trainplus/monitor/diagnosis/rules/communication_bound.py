@@ -12,11 +12,13 @@ class CommunicationBoundRule(DiagnosisRule):
 
     Gradient reduction runs inside backward and is seen only where a communication hook measures it; without one, a
     small wait at the count collective proves nothing and the answer is unknown. Ranks that are unequal wait for the
-    slowest of them, which is ``StragglerRule``'s matter.
+    slowest of them, which is ``StragglerRule``'s matter, or for what rank 0 does alone, such as logging: a slow
+    exchange holds all ranks up alike.
 
     Args:
         share: of wall-clock time, 0 to 1.
-        imbalance: difference of own work between ranks, as a share of a step, above which it is a straggler.
+        imbalance: difference between ranks of own work, or of the wait at the count, as a share of a step, above which
+            it is no exchange that is slow.
         least_steps: steps below which the answer is unknown.
     """
 
@@ -43,7 +45,11 @@ class CommunicationBoundRule(DiagnosisRule):
             return self.verdict(False, message, evidence={"communication_share": share})
         if own is None or total is None:
             return self.unknown("ranks wait for each other, and own work was not timed apart on each.")
-        unequal = evidence.of_a_step((own.maximum - own.minimum) / total.mean) >= self.imbalance
+        unequal = any(
+            evidence.of_a_step((spread.maximum - spread.minimum) / total.mean) >= self.imbalance
+            for spread in (own, evidence.spreads.get("rank_sync"))
+            if spread is not None
+        )
         return self.verdict(
             not unequal,
             message,

@@ -8,7 +8,7 @@ from hf_trainplus.monitor.diagnosis.verdict import Verdict
 
 
 class StragglerRule(DiagnosisRule):
-    """Found when one rank's own work (data, copies, forward, callbacks) takes longer than the others' by ``excess``.
+    """Found when one rank's own work (data, copies, forward, optimizer, callbacks) takes longer by ``excess``.
 
     Ranks end each step together, so their step times are equal; only work that waits for nobody tells them apart.
 
