@@ -134,5 +134,7 @@ class ClockWiring:
             control = original(event, args, state, control, **kwargs)
         self._events.after(event, should_log=control.should_log)
         if event in ("on_step_end", "on_epoch_end") and control.should_log and self._owner.active:
-            self._owner.close_interval(state)
+            # the ranks exchange their rows: who waits there waits for the slowest of them, and not for a log
+            with self._clock.phase("rank_sync"):
+                self._owner.close_interval(state)
         return control

@@ -23,9 +23,9 @@ PARTS = (
 """The parts of a run's time, each second in exactly one.
 
 data_wait: the loader has no batch ready. host_to_device: batches are copied. rank_sync: the count of targets is summed
-over ranks, which waits for the slowest of them. forward_backward: with gradient reduction inside. optimizer: step,
-schedule, zeroing. evaluation, saving, logging, callbacks: what their names say. skipping: a resumed run reads again
-what it has had of a stream. other: the rest of the loop.
+over ranks, and at logging steps their times are exchanged, which waits for the slowest of them. forward_backward: with
+gradient reduction inside. optimizer: step, schedule, zeroing. evaluation, saving, logging, callbacks: what their names
+say. skipping: a resumed run reads again what it has had of a stream. other: the rest of the loop.
 """
 
 NOT_TRAINING = ("evaluation", "saving", "skipping")

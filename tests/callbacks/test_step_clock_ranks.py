@@ -113,3 +113,8 @@ def test_healthy_ranks_differ_little_and_parts_add_up_on_each(cases):
         assert one["sums"] == pytest.approx([1.0, 1.0], rel=0.01)
         shares = one["ranks"]["shares"]
         assert sum(shares.values()) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_log_that_waits_for_a_slow_rank_is_no_logging(cases):
+    # of six callbacks that sleep on rank 1 two stand before a log, where rank 0 waits for them
+    assert spread(cases["callback"], "logging")["maximum"] < slow_rank.SECONDS

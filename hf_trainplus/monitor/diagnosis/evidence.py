@@ -144,6 +144,21 @@ class Evidence:
         training = 1.0 - sum(self.shares.get(part, 0.0) for part in NOT_TRAINING)
         return share / training if training > 0 else 0.0
 
+    def largest_share(self, part: str) -> float:
+        """Return the share of wall-clock time of a part on the rank that spends most on it; 0 where not measured.
+
+        What one rank does alone, such as writing logs, holds all of them up: the mean over ranks would hide it.
+
+        Example:
+            >>> spreads = {"logging": Spread(0.0, 2.0, 8.0, 0), "total": Spread(10.0, 10.0, 10.0, 0)}
+            >>> Evidence(shares={"logging": 0.2}, spreads=spreads).largest_share("logging")
+            0.8
+        """
+        spread, total = self.spreads.get(part), self.spreads.get("total")
+        if spread is None or total is None or total.mean <= 0:
+            return self.shares.get(part, 0.0)
+        return spread.maximum / total.mean
+
     @property
     def utilization_percent(self) -> float | None:
         """Mean use over devices; None when any cannot be measured or there is none."""

@@ -199,6 +199,33 @@ def test_ranks_that_wait_for_what_one_does_alone_do_not_wait_for_the_exchange():
     assert CommunicationBoundRule().check(evidence).outcome == "clear"
 
 
+@pytest.mark.parametrize(
+    ("rule", "part"),
+    [(EvaluationBoundRule, "evaluation"), (SavingBoundRule, "saving"), (LoggingOftenRule, "logging")],
+)
+def test_what_one_rank_of_four_does_alone_counts_whole(rule, part):
+    spreads = {**RANKS.spreads, part: Spread(0.0, 5.0, 20.0, 0)}
+    verdict = rule().check(replace(RANKS, spreads=spreads, shares=shares(**{part: 0.1})))
+    assert verdict.outcome == "found"
+    assert "4" in verdict.message.partition(" %")[0]
+    assert verdict.evidence[f"{part}_share"] >= 0.4
+
+
+@pytest.mark.parametrize(
+    ("rule", "part", "setting", "steps"),
+    [
+        (EvaluationBoundRule, "evaluation", "eval_steps", 500),
+        (SavingBoundRule, "saving", "save_steps", 500),
+        (LoggingOftenRule, "logging", "logging_steps", 10),
+    ],
+)
+def test_a_stricter_threshold_never_advises_a_shorter_interval(rule, part, setting, steps):
+    evidence = replace(HEALTHY, shares=shares(**{part: 0.0075, "callbacks": 0.0}))
+    verdict = rule(share=0.005).check(evidence)
+    advised = int(verdict.next_step.partition(f"{setting} {steps} -> ")[2].partition(",")[0].rstrip("."))
+    assert advised > 2 * steps, verdict.next_step
+
+
 def test_a_straggler_that_waits_for_data_is_told_so():
     spreads = {**RANKS.spreads, "own": Spread(10.0, 12.5, 20.0, 2), "data_wait": Spread(0.5, 2.9, 10.1, 2)}
     assert "it waits for data" in StragglerRule().check(replace(RANKS, spreads=spreads)).next_step

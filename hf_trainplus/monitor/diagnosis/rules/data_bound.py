@@ -38,21 +38,15 @@ class DataBoundRule(DiagnosisRule):
         """Judge the wait for data."""
         if not evidence.timed(self.least_steps) or "data_wait" not in evidence.shares:
             return self.unknown("the wait for data was not timed over enough steps.")
-        waited, rank = _largest(evidence)
-        share = evidence.of_a_step(waited)
+        spread = evidence.spreads.get("data_wait")
+        rank = 0 if spread is None else spread.largest_rank
+        share = evidence.of_a_step(evidence.largest_share("data_wait"))
         use = evidence.utilization_percent
         where = f" on rank {rank}" if (evidence.world_size or 1) > 1 else ""
         message = f"{100 * share:.0f} % of each step waits for data{where}."
         found = share >= self.share and not (use is not None and use >= self.busy_percent)
         figures = {"data_wait_share": share, "rank": float(rank)}
         return self.verdict(found, message, next_step=_workers(share, evidence), evidence=figures)
-
-
-def _largest(evidence: Evidence) -> tuple[float, int]:
-    spread, total = evidence.spreads.get("data_wait"), evidence.spreads.get("total")
-    if spread is None or total is None or total.mean <= 0:
-        return evidence.shares["data_wait"], 0
-    return spread.maximum / total.mean, spread.largest_rank
 
 
 def _workers(share: float, evidence: Evidence) -> str:

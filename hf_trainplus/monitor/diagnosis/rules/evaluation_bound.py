@@ -15,7 +15,7 @@ class EvaluationBoundRule(TimeShareRule):
     default_share = 0.25
 
     def advice(self, share: float, evidence: Evidence) -> str:
-        """Name the race, and the interval at which evaluation would take 10 %."""
-        steps = stretched(evidence.settings.eval_steps, share, 0.1)
+        """Name the race, and the interval at which evaluation would take 10 %, or less where ``share`` is low."""
+        steps = stretched(evidence.settings.eval_steps, share, self.target(0.1))
         longer = "" if steps is None else f", or eval_steps {evidence.settings.eval_steps:g} -> {steps}"
         return f"eval_mode='race' evaluates the least that settles each decision{longer}."

@@ -19,11 +19,11 @@ class LoggingOftenRule(TimeShareRule):
 
     def advice(self, share: float, evidence: Evidence) -> str:
         """Name the interval at which logging would take 1 %, or the callbacks, which no interval makes rarer."""
-        logging = evidence.shares.get("logging", 0.0)
+        logging = evidence.largest_share("logging")
         callbacks = share - logging
         if callbacks > logging:
             return f"callbacks take {100 * callbacks:.0f} %: make them cheaper, or let them act at logging steps alone."
-        steps = stretched(evidence.settings.logging_steps, logging, 0.01)
+        steps = stretched(evidence.settings.logging_steps, logging, self.target(0.01))
         if steps is None:
             return "a longer logging_steps, or cheaper callbacks."
         return f"logging_steps {evidence.settings.logging_steps:g} -> {steps}, or cheaper callbacks."

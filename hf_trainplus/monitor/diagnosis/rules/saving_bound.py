@@ -15,7 +15,7 @@ class SavingBoundRule(TimeShareRule):
     default_share = 0.1
 
     def advice(self, share: float, evidence: Evidence) -> str:
-        """Name the interval at which saving would take 2 %."""
-        steps = stretched(evidence.settings.save_steps, share, 0.02)
+        """Name the interval at which saving would take 2 %, or less where ``share`` is low."""
+        steps = stretched(evidence.settings.save_steps, share, self.target(0.02))
         longer = "a longer save_steps" if steps is None else f"save_steps {evidence.settings.save_steps:g} -> {steps}"
         return f"{longer}, a faster disk, or save_only_model=True where no resume is needed."

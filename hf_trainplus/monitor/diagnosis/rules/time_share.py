@@ -12,6 +12,8 @@ from hf_trainplus.monitor.diagnosis.verdict import Verdict
 class TimeShareRule(DiagnosisRule):
     """Base of the rules that compare the share of some parts with a threshold.
 
+    Of several ranks the one that spends most on a part counts: the others wait for what it does alone.
+
     Args:
         share: of wall-clock time, 0 to 1.
         least_steps: steps below which the answer is unknown.
@@ -27,16 +29,20 @@ class TimeShareRule(DiagnosisRule):
 
     def check(self, evidence: Evidence) -> Verdict:
         """Judge the share."""
-        measured = [evidence.shares[part] for part in self.parts if part in evidence.shares]
+        measured = [evidence.largest_share(part) for part in self.parts if part in evidence.shares]
         if not evidence.timed(self.least_steps) or not measured:
             return self.unknown(f"{self.what} was not timed over enough steps.")
-        share = sum(measured)
+        share = min(sum(measured), 1.0)
         return self.verdict(
             share >= self.share,
             f"{100 * share:.0f} % of the time is {self.what}.",
             next_step=self.advice(share, evidence),
             evidence={f"{self.parts[0]}_share": share},
         )
+
+    def target(self, ordinary: float) -> float:
+        """Return the share to advise: ``ordinary``, and clearly less than the threshold of a stricter rule."""
+        return min(ordinary, 0.4 * self.share)
 
     @abstractmethod
     def advice(self, share: float, evidence: Evidence) -> str:
