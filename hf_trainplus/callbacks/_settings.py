@@ -16,6 +16,8 @@ def settings_of(args: TrainingArguments) -> dict[str, float | None]:
         "logging_steps": _steps(args.logging_strategy, args.logging_steps),
         "eval_steps": _steps(args.eval_strategy, args.eval_steps),
         "save_steps": _steps(args.save_strategy, args.save_steps),
+        # PlusTrainer's: the level of the intervals in its logs
+        "eval_confidence": getattr(args, "eval_confidence", None),
         # the processes of a machine share its cores
         "cpus_per_process": max(_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1),
     }

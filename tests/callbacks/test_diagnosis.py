@@ -12,6 +12,7 @@ from hf_trainplus.callbacks.gpu_monitor import GPUMonitorCallback
 from hf_trainplus.callbacks.memory_leak import MemoryLeakCallback
 from hf_trainplus.callbacks.step_clock import StepClockCallback
 from hf_trainplus.monitor.diagnosis.rules import DataBoundRule, EvaluationBoundRule
+from hf_trainplus.training_args import PlusTrainingArguments
 from tests.support import tiny
 
 
@@ -119,5 +120,7 @@ def test_the_cores_that_a_job_was_given_count_not_those_of_the_machine(tmp_path,
     monkeypatch.setattr(os, "cpu_count", lambda: 128)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
     assert settings_of(TrainingArguments(**tiny.quiet(tmp_path)))["cpus_per_process"] == 6
+    assert settings_of(TrainingArguments(**tiny.quiet(tmp_path)))["eval_confidence"] is None
+    assert settings_of(PlusTrainingArguments(**tiny.quiet(tmp_path), eval_confidence=0.9))["eval_confidence"] == 0.9
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert settings_of(TrainingArguments(**tiny.quiet(tmp_path)))["cpus_per_process"] == 1

@@ -79,7 +79,7 @@ class AllocatorEvidence:
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments that a next step may name; None = not known."""
+    """The arguments that a rule reads or a next step may name; None = not known."""
 
     dataloader_num_workers: int | None = None
     per_device_train_batch_size: int | None = None
@@ -88,6 +88,7 @@ class Settings:
     eval_steps: float | None = None
     save_steps: float | None = None
     cpus_per_process: int | None = None
+    eval_confidence: float | None = None
 
 
 @dataclass(frozen=True)

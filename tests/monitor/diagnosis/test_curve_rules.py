@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hf_trainplus.monitor.diagnosis import RULES, Evidence, Series
+from hf_trainplus.monitor.diagnosis import RULES, Evidence, Series, Settings
 from hf_trainplus.monitor.diagnosis.rules import (
     DivergenceRule,
     GradientSpikesRule,
@@ -122,6 +122,15 @@ def test_a_rise_inside_the_interval_is_no_overfitting():
     curve = [2.0, 1.6, 1.3, 1.2, 1.22, 1.23, 1.22, 1.24]
     evidence = replace(healthy(), **evaluations(curve, 0.05))
     assert OverfittingRule().check(evidence).outcome == "clear"
+
+
+def test_intervals_are_read_at_the_level_at_which_the_run_logged_them():
+    # a rise of 0.1; the standard errors are 0.02 when 0.04 is half of a 95 % interval, and 0.06 when of a 50 % one
+    evidence = replace(healthy(), **evaluations([2.0, 1.6, 1.3, 1.2, 1.25, 1.3], 0.04))
+    assert OverfittingRule().check(evidence).outcome == "found"
+    narrow = replace(evidence, settings=Settings(eval_confidence=0.5))
+    assert OverfittingRule().check(narrow).outcome == "clear"
+    assert OverfittingRule(logged_confidence=0.95).check(narrow).outcome == "found"
 
 
 def test_without_intervals_a_row_of_worse_evaluations_is_asked_for():

@@ -21,7 +21,7 @@ class OverfittingRule(DiagnosisRule):
 
     Args:
         confidence: level of the interval of the rise, above 0 and below 1.
-        logged_confidence: level of the intervals in the logs.
+        logged_confidence: level of the intervals in the logs; None takes the run's ``eval_confidence``, or 0.95.
         in_a_row: evaluations above the best, where there is no interval, >= 1.
         least: evaluations below which the answer is unknown.
     """
@@ -29,7 +29,7 @@ class OverfittingRule(DiagnosisRule):
     name = "overfitting"
 
     def __init__(
-        self, *, confidence: float = 0.95, logged_confidence: float = 0.95, in_a_row: int = 3, least: int = 4
+        self, *, confidence: float = 0.95, logged_confidence: float | None = None, in_a_row: int = 3, least: int = 4
     ) -> None:
         self.confidence = confidence
         self.logged_confidence = logged_confidence
@@ -67,7 +67,8 @@ class OverfittingRule(DiagnosisRule):
         steps = losses.steps.tolist()
         if any(step not in low or step not in high for step in steps):
             return None
-        reach = NormalDist().inv_cdf(0.5 + self.logged_confidence / 2)
+        level = self.logged_confidence or evidence.settings.eval_confidence or 0.95
+        reach = NormalDist().inv_cdf(0.5 + level / 2)
         return np.asarray([high[step] - low[step] for step in steps]) / (2 * reach)
 
     def _gap(self, evidence: Evidence, losses: Series, errors: np.ndarray | None) -> str:
