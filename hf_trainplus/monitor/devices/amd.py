@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hf_trainplus.monitor.devices.guard import ValueGuard
@@ -70,7 +71,11 @@ class AmdDevice:
 
 
 class AmdSource:
-    """The visible AMD devices, in amdsmi's order under the runtime's masks.
+    """The visible AMD devices, in the runtime's own order under its masks.
+
+    amdsmi lists devices by their place on the bus and HIP by its topology, which need not agree: the order is that of
+    the HIP indices which amdsmi tells (``amdsmi_get_gpu_enumeration_info``, ROCm 6.4 and later). Where it tells none,
+    several devices are left out and a notice says so, unless the masks name each of them by its serial.
 
     Args:
         smi: the module ``amdsmi`` or a fake of it.
@@ -91,14 +96,21 @@ class AmdSource:
         except smi.AmdSmiException as error:
             raise AmdUnavailableError(f"amdsmi cannot be started ({error}).") from error
         own = os.getpid() if pid is None else pid
-        self._devices = tuple(
-            self._device(index, handle, own) for index, handle in enumerate(self._visible(handles, environment))
-        )
+        self._listed = len(handles)
+        ordered = self._in_hip_order(handles)
+        proof = "single device" if len(handles) == 1 else "HIP index" if ordered is not None else "serial in the mask"
+        visible = self._visible(handles if ordered is None else ordered, environment, by_position=ordered is not None)
+        self._devices = tuple(self._device(index, handle, own, proof) for index, handle in enumerate(visible))
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """The visible devices in logical order."""
         return self._devices
+
+    @property
+    def listed(self) -> int:
+        """How many devices amdsmi lists, visible or not."""
+        return self._listed
 
     def drain_notices(self) -> list[str]:
         """Return the warnings not yet reported."""
@@ -117,14 +129,37 @@ class AmdSource:
         lasting = (AttributeError, KeyError, TypeError, ValueError)
         return ValueGuard(owner, self._notices, errors=errors, permanent=lambda error: isinstance(error, lasting))
 
-    def _visible(self, handles: list[Any], environment: dict[str, str]) -> list[Any]:
+    def _in_hip_order(self, handles: list[Any]) -> list[Any] | None:
+        """Return the handles by their HIP index; None where one of several tells none."""
+        if len(handles) < 2:
+            return handles
+        guard = self._guard("amdsmi")
+        known = [guard.ask("HIP index", partial(self._hip_index, handle)) for handle in handles]
+        indices = [index for index in known if index is not None]
+        if len(set(indices)) < len(handles):
+            return None
+        return [handle for _, handle in sorted(zip(indices, handles, strict=True), key=lambda pair: pair[0])]
+
+    def _hip_index(self, handle: Any) -> int:
+        return int(_number(self._smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"]))
+
+    def _visible(self, handles: list[Any], environment: dict[str, str], *, by_position: bool) -> list[Any]:
         masks = [environment.get("ROCR_VISIBLE_DEVICES")]
         masks.append(environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES")))
         for mask in masks:
             tokens = parse_visible_devices(mask)
-            if tokens is not None:
-                handles = self._pick(handles, tokens)
-        return handles
+            if tokens is None:
+                continue
+            if not by_position and any(token.isdecimal() for token in tokens):
+                break
+            handles, by_position = self._pick(handles, tokens), True
+        if by_position:
+            return handles
+        self._notices.append(
+            f"{len(handles)} AMD devices are not monitored: this amdsmi does not tell their HIP indices; take the one "
+            "of ROCm 6.4 or later, or name devices by serial, e.g. ROCR_VISIBLE_DEVICES=GPU-<asic serial>."
+        )
+        return []
 
     def _pick(self, handles: list[Any], tokens: tuple[str, ...]) -> list[Any]:
         picked = []
@@ -146,10 +181,10 @@ class AmdSource:
         info = self._guard("amdsmi").ask("serial", lambda: self._smi.amdsmi_get_gpu_asic_info(handle)["asic_serial"])
         return "" if info is None else str(info).lower().removeprefix("0x")
 
-    def _device(self, index: int, handle: Any, pid: int) -> AmdDevice:
+    def _device(self, index: int, handle: Any, pid: int, proof: str) -> AmdDevice:
         guard = self._guard(f"device {index}")
         name = guard.ask("name", lambda: str(self._smi.amdsmi_get_gpu_asic_info(handle)["market_name"]))
-        info = DeviceInfo(index, name, f"GPU-{self._serial(handle)}", "rocm", "order under the mask")
+        info = DeviceInfo(index, name, f"GPU-{self._serial(handle)}", "rocm", proof)
         return AmdDevice(info, self._smi, handle, guard, pid)
 
 

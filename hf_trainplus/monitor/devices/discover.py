@@ -128,7 +128,7 @@ def _open_amd(found: OpenDevices, smi: ModuleType, environment: dict[str, str], 
         found.notices.append(f"AMD devices are not monitored: {reason}")
         return
     found.close()
-    if source.devices:
+    if source.listed:
         # torch's devices are these: that they have no NVML is no fault
         found.notices.clear()
     found.source = source

@@ -17,9 +17,11 @@ class FakeSmi:
     AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
     AmdSmiClkType = SimpleNamespace(GFX=1, MEM=5)
 
-    def __init__(self, count=1, broken_init=False):
+    def __init__(self, count=1, broken_init=False, hip=None):
         self.handles = [self.healthy(position) for position in range(count)]
         self.broken_init = broken_init
+        # position in amdsmi's list -> HIP index
+        self.hip = list(range(count)) if hip is None else hip
         self.open = False
 
     @staticmethod
@@ -43,6 +45,11 @@ class FakeSmi:
 
     def amdsmi_get_gpu_asic_info(self, handle):
         return {"asic_serial": handle["serial"], "market_name": "MI300X"}
+
+    def amdsmi_get_gpu_enumeration_info(self, handle):
+        if self.hip == "unknown function":
+            raise AttributeError("amdsmi_get_gpu_enumeration_info")
+        return {"hip_id": self.hip[self.handles.index(handle)], "drm_card": 1}
 
     def amdsmi_get_gpu_activity(self, handle):
         return {"gfx_activity": handle["use"]}
@@ -116,6 +123,28 @@ def test_a_failing_value_is_warned_about_once():
 )
 def test_masks_apply_one_after_the_other(environment, expected):
     assert serials(FakeSmi(3), environment) == expected
+
+
+def test_devices_stand_in_hips_order_and_not_in_that_of_the_bus():
+    assert serials(FakeSmi(3, hip=[2, 0, 1]), {}) == ["GPU-1abc", "GPU-2abc", "GPU-0abc"]
+    assert serials(FakeSmi(3, hip=[2, 0, 1]), {"HIP_VISIBLE_DEVICES": "2,0"}) == ["GPU-0abc", "GPU-1abc"]
+
+
+@pytest.mark.parametrize("hip", ["unknown function", ["N/A", 0, 1], [0, 0, 1]])
+def test_without_hips_order_no_position_is_believed(hip):
+    source = AmdSource(FakeSmi(3, hip=hip), environment={"HIP_VISIBLE_DEVICES": "1"})
+    assert source.devices == ()
+    assert "3 AMD devices are not monitored" in source.drain_notices()[0]
+    assert serials(FakeSmi(3, hip=hip), {}) == []
+    assert serials(FakeSmi(3, hip=hip), {"ROCR_VISIBLE_DEVICES": "GPU-2ABC,GPU-0ABC", "HIP_VISIBLE_DEVICES": "1"}) == [
+        "GPU-0abc"
+    ]
+    assert serials(FakeSmi(3, hip=hip), {"HIP_VISIBLE_DEVICES": ""}) == []
+
+
+def test_a_single_device_needs_no_order():
+    device = AmdSource(FakeSmi(hip="unknown function"), environment={}).devices[0]
+    assert device.info.matched_by == "single device"
 
 
 def test_a_library_that_cannot_start_says_so():
