@@ -25,7 +25,8 @@ class ClockEvents:
     """Moves a ``StepClock`` along with the Trainer's events.
 
     Without a trainer to attach to, an evaluation is known by its batches and logging by its end; attached, both are
-    timed around the trainer's own methods and these events change nothing inside them.
+    timed around the trainer's own methods and these events change nothing inside them. Unattached, the optimizer ends
+    with its step: from there on other callbacks may be at work before this one hears of the step's end.
 
     Args:
         clock: the clock to move.
@@ -58,6 +59,8 @@ class ClockEvents:
         elif event == "on_log":
             if not self._attached and self._clock.part == "logging":
                 self._clock.switch("other")
+        elif event == "on_optimizer_step" and not self._attached:
+            self._clock.switch("other")
         elif event in _BEGINS:
             self._clock.switch(_BEGINS[event])
 

@@ -73,3 +73,22 @@ class ReductionTimer:
             return finished.value()
 
         return future.then(done)  # type: ignore[no-any-return]
+
+
+def time_reduction(
+    model: Any, before: ReductionTimer | None, timer: DeviceTimer | None, clock: Callable[[], float]
+) -> ReductionTimer | None:
+    """Return what times the reductions of a run: a hook put into the model, or that of its run before.
+
+    Args:
+        model: as the trainer has wrapped it.
+        before: what timed the model's run before; it stays, and its marks go to the new timer.
+        timer: on CUDA.
+        clock: seconds from a fixed, unknown point.
+    """
+    if before is None:
+        made = ReductionTimer(timer, clock)
+        return made if made.put_into(model) else None
+    if timer is not None:
+        before.timer = timer
+    return before

@@ -14,7 +14,7 @@ from hf_trainplus.callbacks._clock_events import ClockEvents, LoaderClock
 from hf_trainplus.callbacks._clock_wiring import ClockWiring
 from hf_trainplus.callbacks._files import write_json
 from hf_trainplus.callbacks._loader_tap import is_dispatched, is_stream, listen, stop_listening
-from hf_trainplus.callbacks._reduction import ReductionTimer
+from hf_trainplus.callbacks._reduction import ReductionTimer, time_reduction
 from hf_trainplus.callbacks._settings import settings_of
 from hf_trainplus.callbacks._step_account import StepAccount
 from hf_trainplus.callbacks._torch_devices import cuda_timer, peak_flops_of
@@ -24,7 +24,6 @@ from hf_trainplus.monitor.step_clock import PARTS, PartTimes, StepClock
 from hf_trainplus.monitor.step_report import StepReport
 
 SUMMARY_FILE = "trainplus/step_clock.json"
-# what the events alone cannot tell apart
 _ATTACHED_ONLY = frozenset({"host_to_device", "rank_sync", "callbacks"})
 
 
@@ -32,12 +31,12 @@ class StepClockCallback(TrainerCallback):
     """Split wall-clock time into waiting for data, copying, forward and backward, optimizer, evaluation, ...
 
     Works with any Trainer. Given as a callback, it tells apart what the Trainer's events show: data_wait,
-    forward_backward, optimizer, evaluation, saving, logging; the rest is "other", and a batch is taken to be full when
-    examples are counted; resumed in the middle of an epoch it does not hear the loader, and data_wait is not measured.
-    ``StepClockCallback().attach(trainer)`` adds itself, times copies, the wait for other ranks and other callbacks
-    too, counts batches one by one, and puts its keys into the Trainer's logs. It never waits for a device inside a
-    step, draws no random number and decides nothing. In a distributed run put it on every rank: at logging steps the
-    ranks exchange one short vector.
+    forward_backward, optimizer (its step alone), evaluation, saving, logging; the rest is "other" (put it last:
+    callbacks behind it count as what has just begun), and a batch is taken to be full when examples are counted;
+    resumed in the middle of an epoch it does not hear the loader, and data_wait is not measured. ``attach(trainer)``
+    adds it, times copies, the wait for other ranks and other callbacks too, counts batches one by one, and puts its
+    keys into the Trainer's logs. It never waits for a device inside a step, draws no random number and decides
+    nothing. In a distributed run put it on every rank: at logging steps the ranks exchange one short vector.
 
     Logged keys: the table of ``StepReport``. At the end ``trainplus/step_clock.json`` in the output folder holds the
     whole run, of a plan its last stage.
@@ -120,9 +119,8 @@ class StepClockCallback(TrainerCallback):
     def attach(self, trainer: Trainer) -> StepClockCallback:
         """Add this callback to a trainer, before its trackers, and time the trainer's own methods.
 
-        Only public methods of this one object are wrapped: ``get_batch_samples``, ``training_step``,
-        ``compute_loss``, ``floating_point_ops``, ``evaluate``, ``log``, ``train`` and the callback handler's
-        ``call_event``. A second call does nothing.
+        Only public methods of this object are wrapped: ``get_batch_samples``, ``training_step``, ``compute_loss``,
+        ``floating_point_ops``, ``evaluate``, ``log``, ``train``, the handler's ``call_event``. Again does nothing.
 
         Raises:
             ValueError: attached to another trainer already.
@@ -233,6 +231,12 @@ class StepClockCallback(TrainerCallback):
             self.timer.begin("device_optimizer")
         self._mark("on_pre_optimizer_step", control)
 
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The optimizer has stepped."""
+        self._mark("on_optimizer_step", control)
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The optimizer is done; at a logging step the ranks compare."""
         if self.timer is not None:
@@ -280,12 +284,9 @@ class StepClockCallback(TrainerCallback):
         self.stop(state)
 
     def _time_reduction(self) -> ReductionTimer | None:
-        if self._measure_reduction and self._wiring is not None and self._reduction is None:
-            timer = ReductionTimer(self.timer, self.clock.time)
-            self._reduction = timer if timer.put_into(self._wiring.trainer.model_wrapped) else None
-        elif self._reduction is not None and self.timer is not None:
-            # a second run of the same model keeps its hook; its marks go to the new timer
-            self._reduction.timer = self.timer
+        if self._measure_reduction and self._wiring is not None:
+            model = self._wiring.trainer.model_wrapped
+            self._reduction = time_reduction(model, self._reduction, self.timer, self.clock.time)
         return self._reduction
 
     def _mark(self, event: str, control: TrainerControl) -> None:

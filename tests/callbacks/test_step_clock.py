@@ -119,6 +119,17 @@ def test_a_dataset_that_sleeps_20_ms_a_row_is_data_wait(tmp_path, attach):
 
 
 @pytest.mark.parametrize("attach", [False, True])
+def test_a_slow_callback_before_the_clock_is_no_optimizer(tmp_path, attach):
+    callback, sleeper = StepClockCallback(), Sleeper("on_step_end", 0.03)
+    trainer = make(tmp_path, callback, attach=attach, max_steps=6)
+    trainer.callback_handler.callbacks.insert(1, sleeper)
+    trainer.train()
+    seconds = callback.summary()["seconds"]
+    assert seconds["callbacks" if attach else "other"] >= sleeper.spent
+    assert seconds["optimizer"] < sleeper.spent / 2
+
+
+@pytest.mark.parametrize("attach", [False, True])
 def test_a_fast_dataset_and_a_slow_model_is_no_data_wait(tmp_path, attach):
     class SlowBert(type(tiny.bert())):
         def forward(self, *args, **kwargs):
