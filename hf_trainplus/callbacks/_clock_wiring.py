@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer
 
 from hf_trainplus.callbacks._batch_counts import BatchCounts
@@ -26,6 +28,19 @@ class AttachedClock(Protocol):
 
     def stop(self, state: Any) -> None:
         """End the account of a run."""
+
+
+@contextmanager
+def _inside_ddp(model: Any, starts: Callable[[], None]) -> Iterator[None]:
+    """Tell when the model inside a DDP one begins: DDP first sends its buffers, which waits for the other ranks."""
+    if not isinstance(model, DistributedDataParallel):
+        yield
+        return
+    handle = model.module.register_forward_pre_hook(lambda *_: starts())
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class ClockWiring:
@@ -95,9 +110,11 @@ class ClockWiring:
         # prediction steps come here as well; they are evaluation
         if self._clock.part != "forward_backward":
             return original(*args, **kwargs)
-        began = self._counts.clock()
-        result = original(*args, **kwargs)
-        self._counts.add_forward(self._counts.clock() - began)
+        began = [self._counts.clock()]
+        with _inside_ddp(args[0] if args else None, lambda: began.append(self._counts.clock())):
+            result = original(*args, **kwargs)
+        # before the model's own forward DDP may wait for the other ranks: that is no work of this one
+        self._counts.add_forward(self._counts.clock() - began[:2][-1])
         return result
 
     def _floating_point_ops(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

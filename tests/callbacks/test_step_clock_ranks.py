@@ -63,6 +63,14 @@ def test_ranks_that_are_handed_their_batches_wait_for_the_reading_rank_and_not_f
     assert spread(case, "own")["largest_rank"] == 0
 
 
+def test_where_no_targets_are_counted_the_wait_before_the_forward_pass_is_nobodys_work(cases):
+    case = cases["callback uncounted"]
+    # DDP sends its buffers before the model's own forward pass: there the fast rank waits for the slow one
+    assert spread(case, "forward_backward")["maximum"] > 0.5 * 6 * slow_rank.SECONDS
+    assert spread(case, "forward")["maximum"] < 0.5 * 6 * slow_rank.SECONDS
+    assert spread(case, "own")["largest_rank"] == 1
+
+
 def test_a_slow_stream_is_the_reading_ranks_wait(cases):
     case = cases["data of a stream"]
     # rank 0 reads two rows for each of the six steps

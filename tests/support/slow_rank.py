@@ -62,7 +62,8 @@ class SlowCallback(TrainerCallback):
 
 def run(case, folder):
     args = TrainingArguments(
-        **tiny.quiet(folder, max_steps=6, per_device_train_batch_size=1, logging_steps=3, remove_unused_columns=False)
+        **tiny.quiet(folder, max_steps=6, per_device_train_batch_size=1, logging_steps=3, remove_unused_columns=False),
+        average_tokens_across_devices="uncounted" not in case,
     )
     kind, _, stream = case.partition(" of a ")
     slow = SECONDS if args.process_index == (0 if stream else 1) else 0.0
@@ -77,7 +78,7 @@ def run(case, folder):
         args,
         train_dataset=(SlowStream if stream else SlowRows)(rows, slow if kind == "data" else 0.0),
         data_collator=tiny.PaddingCollator(),
-        callbacks=[SlowCallback(slow)] if kind == "callback" else [],
+        callbacks=[SlowCallback(slow)] if kind.startswith("callback") else [],
         optimizers=(SlowOptimizer(model.parameters(), slow) if kind == "optimizer" else None, None),
     )
     callback.attach(trainer)
@@ -91,6 +92,7 @@ if __name__ == "__main__":
         "forward",
         "optimizer",
         "callback",
+        "callback uncounted",
         "data",
         "reduction",
         "callback of a stream",
