@@ -11,6 +11,8 @@ class StragglerRule(DiagnosisRule):
     """Found when one rank's own work (data, copies, forward, optimizer, callbacks) takes longer by ``excess``.
 
     Ranks end each step together, so their step times are equal; only work that waits for nobody tells them apart.
+    It is the host's time: a GPU that is slower than the others while its host is not is not seen here (see
+    ``ThrottlingRule``, and each device's clock).
 
     Args:
         excess: of the slowest rank over the mean of the others, as a share of a step, 0 to 1.
