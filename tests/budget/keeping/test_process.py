@@ -16,6 +16,18 @@ def test_the_age_counts_from_the_start_of_the_process():
     assert 0.3 < float(out) <= time.monotonic() - began + 0.1
 
 
+def test_a_wall_clock_that_is_set_changes_nothing(monkeypatch):
+    before = process_age_seconds()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= process_age_seconds() < before + 60
+
+
+def test_without_a_clock_since_boot_the_wall_clock_tells(monkeypatch):
+    wanted = process_age_seconds()
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    assert abs(process_age_seconds() - wanted) < 2  # the time of boot is told in whole seconds
+
+
 def test_the_age_grows_and_the_identity_stays():
     first = process_age_seconds()
     assert process_age_seconds() >= first
