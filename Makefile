@@ -20,7 +20,7 @@ demo: $(STAMP)  ## train a classifier on the docstrings of the installed package
 		--output_dir demo-output --dataloader_pin_memory False
 
 test: $(STAMP)  ## the whole suite with coverage; ends with pytest's closing line
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov=hf_trainplus --cov-report=term:skip-covered $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov=hf_trainplus --cov-report=term:skip-covered $(ARGS)
 
 lint: $(STAMP)  ## ruff's rules, ruff's format, mypy strict on the package
 	@$(BIN)/ruff check .

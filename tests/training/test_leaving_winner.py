@@ -34,10 +34,9 @@ def asks(trainer):
     return trainer.request_stop
 
 
-@pytest.mark.parametrize("mode", ["race", "subset"])
-@pytest.mark.parametrize("stop", [sends, asks])
+@pytest.mark.parametrize(("mode", "stop"), [("race", sends), ("race", asks), ("subset", sends)])
 def test_the_run_ends_and_the_next_one_reads_the_winner(mode, stop, tmp_path, caplog):
-    options = {**SAVES, **({"eval_subset_size": 0.25} if mode == "subset" else {})}
+    options = {**SAVES, "max_steps": 6, **({"eval_subset_size": 0.25} if mode == "subset" else {})}
     whole = finished(make(tmp_path / "whole", mode, **options))
     watch = InLastReading()
     left = make(tmp_path / "left", mode, callbacks=[watch], **options)

@@ -14,8 +14,8 @@ from tests.training.test_race import evaluations, finished, make
 
 
 def test_the_area_under_the_curve_finds_the_best_of_full_evaluation(tmp_path, caplog):
-    full = finished(make(tmp_path / "full", "full", metric="roc_auc"))
-    race = finished(make(tmp_path / "race", "race", metric="roc_auc"))
+    full = finished(make(tmp_path / "full", "full", metric="roc_auc", max_steps=6))
+    race = finished(make(tmp_path / "race", "race", metric="roc_auc", max_steps=6))
     said = [record.message for record in caplog.records if "leaving out groups" in record.message]
     assert len(said) == 1
     assert "'roc_auc'" in said[0]

@@ -32,7 +32,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fifth", range(5))
+@pytest.mark.parametrize("fifth", [0, 2, 4])
 def test_a_process_that_is_killed_and_a_new_one_end_with_the_same_weights(tmp_path, whole, fifth):
     low, high = (1 + whole["points"] * part // 5 for part in (fifth, fifth + 1))
     killed = started("--one", tmp_path / "run", random.Random(fifth).randrange(low, high))
