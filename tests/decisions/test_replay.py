@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hf_trainplus.decisions.estimate import loss_interval
 from hf_trainplus.decisions.race import Drop, Evaluate, Keep
 from hf_trainplus.decisions.replay import (
     POLICIES,
@@ -86,7 +87,8 @@ def test_a_race_of_nothing_finite_says_so():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"patience": 0}, "whole numbers >= 1"), ({"fraction": 0.0}, "shares in")]
+    ("options", "message"),
+    [({"patience": 0}, "whole numbers >= 1"), ({"fraction": 0.0}, "shares in"), ({"seed": -1}, "seed=-1; allowed are")],
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
@@ -132,6 +134,10 @@ def test_a_trace_without_an_array_is_refused(tmp_path, name):
         ({"loss": np.zeros(3), "step": np.arange(3)}, "give loss"),
         ({"loss": np.zeros((2, 3)), "step": np.arange(3)}, "give loss"),
         ({"loss": np.zeros((2, 3)), "step": np.array([2, 1])}, "do not rise"),
+        ({"loss": np.zeros((2, 3)), "step": np.array([[1], [2]])}, r"step \(2, 1\); give loss"),
+        ({"loss": np.zeros((2, 3)), "step": np.array(1)}, r"step \(\); give loss"),
+        ({"loss": np.zeros((2, 0)), "step": np.arange(2)}, "N at least 1"),
+        ({"loss": np.zeros((2, 3)), "step": np.arange(2), "target_count": np.zeros(3)}, "target_count holds no target"),
         ({"loss": np.zeros((2, 3)), "step": np.arange(2), "correct": np.zeros((2, 2))}, "equal shapes"),
     ],
 )
@@ -225,3 +231,30 @@ def test_rows_without_targets_have_no_loss():
 def test_columns_of_rows_have_one_value_a_row(name):
     with pytest.raises(ValueError, match=rf"{name} \(3,\) and loss \(2, 4\); give {name} \(N,\)"):
         ReplayTrace(np.ones((2, 4)), np.array([1, 2]), **{name: np.ones(3, int)})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"step": np.array([1.0, 1.5])}, "step holds float64 values that are no whole numbers"),
+        ({"label": np.array(["a", "b", "a"])}, "label holds <U1 values that are no whole numbers"),
+        ({"label": np.array([0.0, np.nan, 1.0])}, "label holds float64 values that are no whole numbers"),
+        ({"loss": np.ones((2, 3)) * 1j}, "loss holds complex128 values"),
+    ],
+)
+def test_arrays_that_would_be_cut_to_numbers_are_refused(tmp_path, arrays, message):
+    np.savez(tmp_path / "run.npz", **({"loss": np.ones((2, 3)), "step": np.array([1, 2])} | arrays))
+    with pytest.raises(ValueError, match=message):
+        ReplayTrace.load(tmp_path / "run.npz")
+
+
+def test_the_regret_of_a_token_weighted_loss_is_told_in_standard_errors_of_that_loss():
+    generator = np.random.default_rng(0)
+    counts = generator.integers(1, 100, 900).astype(float)  # lengths vary far more than the loss of a token
+    a_token = np.array([1.0, 0.5, 0.501])[:, None] + generator.normal(0, 0.05, (3, 900))
+    trace = ReplayTrace(a_token * counts, np.array([1, 2, 3]), target_count=counts)
+    found = replay(trace, "subset", options=ReplayOptions(fraction=0.02))
+    assert (found.best_index, found.stock_best_index) == (1, 2)
+    gap = trace.values("loss")[1] - trace.values("loss")[2]
+    error = loss_interval(trace.loss[2], counts).population_standard_error
+    assert found.regret_se == pytest.approx(gap / error, rel=0.01)

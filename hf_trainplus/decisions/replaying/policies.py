@@ -41,6 +41,8 @@ class ReplayOptions:
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience={self.patience}; allowed are whole numbers >= 1, or None.")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}; allowed are whole numbers >= 0.")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction}; allowed are shares in (0, 1], e.g. 0.1.")
 
@@ -138,7 +140,7 @@ def _beside_stock(
 ) -> ReplayResult:
     policy, metric = names
     levels = trace.values(metric)
-    spread = float(np.std(trace.row_values(metric)[stock.best])) / float(np.sqrt(trace.size))
+    spread = trace.standard_error(metric, stock.best)
     gap = float(levels[found.best] - levels[stock.best])
     lowest = np.minimum.accumulate(np.where(np.isfinite(levels), levels, np.inf))  # no number is never a best
     return ReplayResult(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import is_zipfile
 
 import numpy as np
+import numpy.typing as npt
 
 from hf_trainplus.decisions.race import LossMetric, RaceMetric, ScoreMetric
 from hf_trainplus.results import ExampleResults, Float64Array, Int64Array
@@ -42,8 +44,10 @@ class ReplayTrace:
     target_count: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        if self.loss.ndim != 2 or len(self.step) != len(self.loss):
-            raise ValueError(f"loss {self.loss.shape} and step {self.step.shape}; give loss (T, N) and step (T,).")
+        if self.loss.ndim != 2 or self.step.shape != self.loss.shape[:1] or not self.size:
+            raise ValueError(
+                f"loss {self.loss.shape} and step {self.step.shape}; give loss (T, N) and step (T,), N at least 1."
+            )
         if self.correct is not None and self.correct.shape != self.loss.shape:
             raise ValueError(f"correct {self.correct.shape} and loss {self.loss.shape}; give equal shapes.")
         for name, column in (("label", self.label), ("target_count", self.target_count)):
@@ -51,6 +55,10 @@ class ReplayTrace:
                 raise ValueError(
                     f"{name} {column.shape} and loss {self.loss.shape}; give {name} (N,), one value a row."
                 )
+        if self.target_count is not None and not (
+            self.target_count.min() >= 0 and 0 < self.target_count.sum() < np.inf
+        ):
+            raise ValueError("target_count holds no target, or values that are no counts; give each row's, >= 0.")
         if self.correct is not None and not bool(((self.correct >= 0) & (self.correct <= 1)).all()):
             raise ValueError("correct holds values outside 0 to 1; give 1 where the prediction was right, else 0.")
         if bool((np.diff(self.step) <= 0).any()):
@@ -63,7 +71,7 @@ class ReplayTrace:
         Values are widened to float64: means of float16 columns are not meaningful otherwise.
 
         Raises:
-            ValueError: the file is no ``.npz``, or an array that is needed is missing.
+            ValueError: the file is no ``.npz``, an array that is needed is missing, or one holds no numbers.
         """
         if Path(path).is_file() and not is_zipfile(path):
             raise ValueError(f"{path} is no .npz file; a trace holds loss (T, N) and step (T,).")
@@ -71,11 +79,9 @@ class ReplayTrace:
             missing = [name for name in ("loss", "step") if name not in stored]
             if missing:
                 raise ValueError(f"{path} has no array {missing[0]!r}; a trace holds loss (T, N) and step (T,).")
-            optional = {
-                name: np.asarray(stored[name], np.float64) for name in ("correct", "target_count") if name in stored
-            }
-            label = np.asarray(stored["label"], np.int64) if "label" in stored else None
-            loss, step = np.asarray(stored["loss"], np.float64), np.asarray(stored["step"], np.int64)
+            optional = {name: _numbers(name, stored[name]) for name in ("correct", "target_count") if name in stored}
+            label = _whole_numbers("label", stored["label"]) if "label" in stored else None
+            loss, step = _numbers("loss", stored["loss"]), _whole_numbers("step", stored["step"])
         return cls(loss, step, optional.get("correct"), label, optional.get("target_count"))
 
     def save(self, path: str | Path) -> None:
@@ -118,13 +124,35 @@ class ReplayTrace:
         assert self.correct is not None  # noqa: S101 - metric() has checked it
         return 1.0 - self.correct
 
+    def standard_error(self, name: str, index: int) -> float:
+        """Return how far one evaluation's metric may be from that of other rows of the kind; of a loss, a ratio's."""
+        values = self.row_values(name)[index]
+        if name == "loss":
+            values = values - values.mean() * self.targets() / self.targets().mean()
+        return float(np.std(values)) / float(np.sqrt(self.size))
+
     def values(self, name: str) -> Float64Array:
         """(T,) the metric on all rows, as stock would compute it."""
         return np.asarray(self.row_values(name).mean(axis=1), dtype=np.float64)
 
 
+def _numbers(name: str, stored: npt.NDArray[Any]) -> Float64Array:
+    if stored.dtype.kind not in "biuf":
+        raise ValueError(f"{name} holds {stored.dtype} values; allowed are real numbers.")
+    return np.asarray(stored, np.float64)
+
+
+def _whole_numbers(name: str, stored: npt.NDArray[Any]) -> Int64Array:
+    if stored.dtype.kind not in "biuf" or not bool((np.isfinite(stored) & (stored == np.round(stored))).all()):
+        raise ValueError(
+            f"{name} holds {stored.dtype} values that are no whole numbers; of labels give the class numbers, e.g. "
+            "np.unique(label, return_inverse=True)[1]."
+        )
+    return np.asarray(stored, np.int64)
+
+
 def export_trace(
-    evaluations: Mapping[int, ExampleResults], *, score: str | None = "accuracy", label: Int64Array | None = None
+    evaluations: Mapping[int, ExampleResults], *, score: str | None = "accuracy", label: npt.ArrayLike | None = None
 ) -> ReplayTrace:
     """Turn the full evaluations of a real run into a trace.
 
@@ -139,7 +167,7 @@ def export_trace(
         The trace, rows in order of their index.
 
     Raises:
-        ValueError: no evaluation, or evaluations of different rows.
+        ValueError: no evaluation, evaluations of different rows, or labels that are no class numbers.
     """
     if not evaluations:
         raise ValueError("export_trace() was given no evaluation; give step -> ExampleResults.")
@@ -154,4 +182,5 @@ def export_trace(
     known = score is not None and all(score in table.scores for table in tables)
     correct = np.stack([table.scores[str(score)] for table in tables]) if known else None
     loss = np.stack([table.loss_sum for table in tables])
-    return ReplayTrace(loss, np.asarray(steps, dtype=np.int64), correct, label, tables[0].target_count)
+    classes = None if label is None else _whole_numbers("label", np.asarray(label))
+    return ReplayTrace(loss, np.asarray(steps, dtype=np.int64), correct, classes, tables[0].target_count)
