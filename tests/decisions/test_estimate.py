@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
@@ -161,9 +162,9 @@ def test_slices_may_be_named_by_anything():
         estimate_slices(table, "loss", "topic")
 
 
-@pytest.mark.parametrize("kind", [float, object])
-def test_missing_values_are_one_slice(kind):
-    groups = {"score": np.array([np.nan, 2.0, np.nan, 1.0], kind)}
+@pytest.mark.parametrize(("missing", "kind"), [(np.nan, float), (np.nan, object), (pd.NA, object)])
+def test_missing_values_are_one_slice(missing, kind):
+    groups = {"score": np.array([missing, 2.0, missing, 1.0], kind)}
     table = ExampleResults([0, 1, 2, 3], [1.0, 2.0, 4.0, 3.0], [1, 1, 1, 1], groups=groups)
     found = estimate_slices(table, "loss", "score")
     assert {name: (slice_.n, slice_.value) for name, slice_ in found.items()} == {

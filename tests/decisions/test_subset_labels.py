@@ -7,6 +7,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -44,9 +45,15 @@ KINDS = {
     "arrow dictionary": pa.array(np.array(["a", "b", "c"])[CODES]).dictionary_encode(),
     "pandas category": pd.Series(pd.Categorical(np.array(["a", "b", "c"])[CODES], categories=["c", "z", "b", "a"])),
     "pandas nullable": pd.Series(CODES, dtype="Int64"),
+    "arrow views": pa.array(np.array(["a", "b", "c"])[CODES]).cast(pa.string_view()),
+    "arrow dictionary of views": pa.DictionaryArray.from_arrays(
+        CODES, pa.array(["a", "b", "c"]).cast(pa.string_view())
+    ),
+    "arrow runs": pc.run_end_encode(pa.array(CODES)),
     "missing None": [[None, "b", "c"][code] for code in CODES],
     "missing NaN": np.array([np.nan, 1.0, 2.0])[CODES],
     "missing in objects": [[float("nan"), 1, "x"][code] for code in CODES],
+    "missing pandas in objects": [[pd.NA, 1, "x"][code] for code in CODES],
     "missing pandas": pd.Series(CODES, dtype="Int64").where(CODES > 0),
 }
 

@@ -4,6 +4,7 @@ import itertools
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -98,9 +99,9 @@ def test_labels_that_are_lists_are_left_alone_unless_named():
 
 
 def test_missing_labels_and_kinds_are_classes():
-    entries = [{"label": label} for label in [None, float("nan"), 1, True, "1"] * 20]
-    subset = representative_subset(iter(entries), 10)
-    assert sorted(np.bincount(subset.strata).tolist()) == [2, 2, 2, 4]
+    entries = [{"label": label} for label in [None, float("nan"), pd.NA, 1, True, "1"] * 20]
+    subset = representative_subset(iter(entries), 12)
+    assert sorted(np.bincount(subset.strata).tolist()) == [2, 2, 2, 6]
 
 
 def test_wrong_use_is_named():

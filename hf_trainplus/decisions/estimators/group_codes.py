@@ -30,7 +30,7 @@ def group_codes(values: npt.ArrayLike) -> tuple[Int64Array, list[Any]]:
         firsts, places = found.tolist(), codes.reshape(column.shape)
     else:
         numbers: dict[Any, int] = {}
-        named = [None if value is None or value != value else value for value in column.tolist()]
+        named = [None if is_missing(value) else value for value in column.tolist()]
         places = np.array([numbers.setdefault(value, len(numbers)) for value in named], np.int64)
         firsts = list(numbers)
     names = [None if value != value else value for value in firsts]
@@ -38,6 +38,19 @@ def group_codes(values: npt.ArrayLike) -> tuple[Int64Array, list[Any]]:
     rank = np.empty(len(names), np.int64)
     rank[order] = np.arange(len(names))
     return rank[places], [names[place] for place in order]
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a value is None, NaN, NaT or pandas' NA, which compares with nothing.
+
+    Example:
+        >>> is_missing(float("nan")), is_missing(0)
+        (True, False)
+    """
+    if value is None:
+        return True
+    other = value != value
+    return bool(other) if isinstance(other, (bool, np.bool_)) else type(value).__name__ == "NAType"
 
 
 def _sort_key(name: Any) -> tuple[str, Any]:

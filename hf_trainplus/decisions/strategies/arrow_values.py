@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+_VIEWS = ("string_view", "binary_view")
+
 
 def as_arrow(column: Any) -> Any | None:
     """Return the column as one Arrow array, NaN as null; None when its entries are of kinds that Arrow cannot mix.
@@ -24,9 +26,9 @@ def as_arrow(column: Any) -> Any | None:
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
-        return column.unify_dictionaries().combine_chunks()
+        return _usual_layout(column.unify_dictionaries().combine_chunks())
     if isinstance(column, pa.Array):
-        return column
+        return _usual_layout(column)
     if hasattr(column, "detach"):
         column = column.tolist()  # a tensor's own conversion: not every kind of it has one in numpy
     if isinstance(column, np.ndarray) and column.ndim > 1:
@@ -40,6 +42,18 @@ def as_arrow(column: Any) -> Any | None:
         return pa.array(plain, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return None
+
+
+def _usual_layout(array: Any) -> Any:
+    """The array in a layout that Arrow can count and sort, which it can neither for runs nor for views of texts."""
+    import pyarrow.compute as pc
+
+    return without_views(pc.run_end_decode(array) if str(array.type).startswith("run_end_encoded") else array)
+
+
+def without_views(array: Any) -> Any:
+    """Return an array whose entries are no views into other buffers, which Arrow cannot sort."""
+    return array.cast(str(array.type).replace("_view", "")) if str(array.type) in _VIEWS else array
 
 
 def _table_rows(column: np.ndarray[Any, Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_trainplus.decisions.estimators.group_codes import is_missing
 from hf_trainplus.decisions.strategies.arrow_values import as_arrow, as_objects
 from hf_trainplus.decisions.strategies.label_lists import encode_lists
 from hf_trainplus.decisions.strategies.label_values import ClassLabels, LabelSets, classes_with_missing, encode_values
@@ -66,7 +67,7 @@ def _encode_floats(array: Any, bins: int) -> ClassLabels:
 
 def _encode_objects(values: list[Any]) -> ClassLabels:
     """Classes of mixed kinds: 1, True and "1" are three classes."""
-    missing = np.array([value is None or value != value for value in values], dtype=bool)
+    missing = np.array([is_missing(value) for value in values], dtype=bool)
     try:
         keys: list[Hashable] = [(type(value).__name__, value) for value in values]
         present = sorted({key for key, absent in zip(keys, missing, strict=True) if not absent}, key=repr)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hf_trainplus.decisions.strategies.arrow_values import without_views
 from hf_trainplus.results import Int64Array
 
 _SORTABLE = 65_536  # more classes than this keep their order of appearance: sorting them would cost more than drawing
@@ -66,7 +67,7 @@ def encode_values(array: Any) -> ClassLabels:
     count = len(encoded.dictionary)
     if 1 < count <= _SORTABLE:
         rank = np.empty(count, np.int64)
-        rank[np.asarray(pc.array_sort_indices(encoded.dictionary))] = np.arange(count)
+        rank[np.asarray(pc.array_sort_indices(without_views(encoded.dictionary)))] = np.arange(count)
         codes = rank.astype(_smallest_kind(count))[codes]
     return classes_with_missing(codes, missing, count)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_trainplus.decisions.estimators.group_codes import is_missing
 from hf_trainplus.decisions.strategies.arrow_values import as_objects
 from hf_trainplus.decisions.strategies.drawing import plan_rows
 from hf_trainplus.decisions.strategies.nested import child_of_row
@@ -144,4 +145,4 @@ def _class_key(row: Any, label_column: str | int | None) -> tuple[str, Any]:
         raise TypeError(
             f"column {label_column!r} of the stream holds {type(label).__name__}s; allowed are plain classes."
         )
-    return ("", None) if label is None or label != label else (type(label).__name__, label)
+    return ("", None) if is_missing(label) else (type(label).__name__, label)
