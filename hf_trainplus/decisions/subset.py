@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hf_trainplus.decisions.strategies.arrow_values import as_objects
 from hf_trainplus.decisions.strategies.columns import DatasetColumns, is_stream
 from hf_trainplus.decisions.strategies.difficulty import (
     DifficultyStrategy,
@@ -91,6 +92,7 @@ def representative_subset(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed is {seed!r}; allowed are whole numbers >= 0.")
     if is_stream(dataset):
+        _refuse_of_stream(allocation, reference_loss, features, stream_rows)
         return _of_stream(dataset, size, strategy, label_column, allocation, int(seed), stream_rows)
     if stream_rows is not None:
         raise ValueError("stream_rows was given and the dataset is no stream; leave it out.")
@@ -112,6 +114,7 @@ def _strategy(
     if not isinstance(strategy, str):
         if isinstance(strategy, type) or not isinstance(strategy, SubsetStrategy):
             raise TypeError(f"strategy is {strategy!r}; allowed are {_named(_STRATEGIES)} or an object with select().")
+        _refuse_beside_object(allocation, reference_loss, features)
         return strategy
     if strategy not in _STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; allowed are {_named(_STRATEGIES)} or an object with select().")
@@ -139,13 +142,37 @@ def _refuse_strata(allocation: str, reference_loss: ReferenceLoss | None = None)
         raise ValueError(f"{given} was given and the strategy has no strata; leave it out.")
 
 
+def _refuse_beside_object(allocation: str, reference_loss: ReferenceLoss | None, features: Features | None) -> None:
+    """An object brings its own options; those of this call would be without effect."""
+    given = {"allocation=": allocation != "proportional", "reference_loss=": reference_loss is not None}
+    for name, is_given in (given | {"features=": features is not None}).items():
+        if is_given:
+            raise ValueError(f"{name} was given and strategy is an object; give it to the object itself.")
+
+
+def _refuse_of_stream(
+    allocation: str, reference_loss: ReferenceLoss | None, features: Features | None, stream_rows: int | None
+) -> None:
+    if allocation == "neyman":
+        raise ValueError("allocation is 'neyman' and the dataset a stream; allowed are 'proportional', 'equal'.")
+    if reference_loss is not None or features is not None:
+        name = "features=" if reference_loss is None else "reference_loss="
+        raise ValueError(f"{name} was given and the dataset is a stream, which is read once; leave it out.")
+    if stream_rows is None:
+        return
+    if isinstance(stream_rows, bool) or not isinstance(stream_rows, (int, np.integer)) or stream_rows < 1:
+        raise ValueError(f"stream_rows is {stream_rows!r}; allowed are whole numbers >= 1, or None.")
+
+
 def _named(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
 def _whole_size(size: int | float, rows: int) -> int:
     """Number of rows that a size means for a dataset of this many rows."""
-    if isinstance(size, (float, np.floating)) and 0 < size <= 1 and rows:
+    if not rows:
+        raise ValueError("the dataset has no row, so no subset of it stands for anything; give one that has rows.")
+    if isinstance(size, (float, np.floating)) and 0 < size <= 1:
         return max(1, round(float(size) * rows))
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size <= rows:
         raise ValueError(
@@ -164,6 +191,11 @@ def _checked(subset: Subset, size: int, columns: DatasetColumns, strategy: Subse
         raise ValueError(
             f"{name}.select() returned {len(subset)} rows, the last at {subset.indices[-1:].tolist()}; asked for were "
             f"exactly {size} rows of {len(columns)}."
+        )
+    if not subset.endless and not np.isclose(subset.weights.sum(), len(columns), rtol=1e-6):
+        raise ValueError(
+            f"{name}.select() returned weights that add up to {subset.weights.sum():.6g} and the dataset has "
+            f"{len(columns)} rows; a weight is the rows that a row stands for, e.g. [{len(columns)} / {size}] * {size}."
         )
     return subset
 
@@ -197,6 +229,7 @@ def _of_stream(
 
 
 def _stream_label(first: list[Any]) -> str | None:
-    """Label column of a stream, judged by its first row; lists of labels cannot be stratified in one pass."""
+    """Label column of a stream, judged by its first row; neither lists nor fractions are classes in one pass."""
     name = infer_label_column(DatasetColumns(first)) if first else None
-    return None if name is None or isinstance(first[0][name], (list, tuple, np.ndarray)) else name
+    label = None if name is None else as_objects([first[0][name]])[0]
+    return None if isinstance(label, (list, tuple)) or (isinstance(label, float) and label % 1 > 0) else name

@@ -255,6 +255,16 @@ def test_wrong_use_is_named():
         representative_subset(pa.table(table), 10, label_column=0)
     with pytest.raises(ValueError, match="stream_rows was given and the dataset is no stream"):
         representative_subset(table, 10, stream_rows=5)
+    with pytest.raises(ValueError, match="the dataset has no row"):
+        representative_subset({"label": []}, 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"allocation": "equal"}, {"reference_loss": np.ones(300)}, {"features": np.ones(300)}]
+)
+def test_options_beside_a_strategy_object_are_not_passed_over(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}= was given and strategy is an object"):
+        representative_subset({"label": labels()}, 10, strategy=RandomStrategy(), **options)
 
 
 class Own:
@@ -277,6 +287,8 @@ def test_an_own_strategy_is_used_and_held_to_its_contract():
         representative_subset(table, 3, strategy=Own(good))
     with pytest.raises(ValueError, match=r"the last at \[500\]"):
         representative_subset(table, 1, strategy=Own(Subset([500], [1.0], [0])))
+    with pytest.raises(ValueError, match=r"weights that add up to 2 and the dataset has 300 rows; .*\[300 / 2\] \* 2"):
+        representative_subset(table, 2, strategy=Own(Subset([3, 5], [1.0, 1.0], [0, 0])))
     with pytest.raises(TypeError, match="returned list; return a Subset"):
         representative_subset(table, 1, strategy=Own([1]))
 
@@ -288,13 +300,13 @@ def test_an_own_strategy_is_used_and_held_to_its_contract():
         (([1, 1], [1, 1], [0, 0]), "indices must be >= 0 and ascend"),
         (([-1], [1], [0]), "indices must be >= 0 and ascend"),
         (([1], [1, 1], [0]), "one value a row in each"),
+        (([1], [0.0], [0]), "not positive numbers"),
+        (([1], [np.nan], [0]), "not positive numbers"),
     ],
 )
 def test_bad_subsets_are_refused(columns, message):
     with pytest.raises(ValueError, match=message):
         Subset(*columns)
-    with pytest.raises(ValueError, match="not positive numbers"):
-        Subset([1], [0.0], [0]).design()
 
 
 def test_reference_results_must_cover_the_dataset():

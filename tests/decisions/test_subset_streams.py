@@ -104,6 +104,30 @@ def test_missing_labels_and_kinds_are_classes():
     assert sorted(np.bincount(subset.strata).tolist()) == [2, 2, 2, 6]
 
 
+def test_a_target_of_fractions_is_no_class_unless_named():
+    def entries():
+        return ({"label": 0.5 + i} for i in range(11_000))
+
+    assert representative_subset(entries(), 5).method == "random rows of a stream"
+    with pytest.raises(TypeError, match="over 10000 classes"):
+        representative_subset(entries(), 5, label_column="label")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"allocation": "neyman", "reference_loss": np.ones(9)}, "allocation is 'neyman' and the dataset a stream"),
+        ({"reference_loss": np.ones(9)}, "reference_loss= was given and the dataset is a stream"),
+        ({"features": ["text"]}, "features= was given and the dataset is a stream"),
+        ({"stream_rows": -5}, "stream_rows is -5; allowed are whole numbers >= 1"),
+        ({"stream_rows": "5"}, "stream_rows is '5'; allowed are whole numbers >= 1"),
+    ],
+)
+def test_options_that_a_stream_has_no_use_for_are_not_passed_over(options, message):
+    with pytest.raises(ValueError, match=message):
+        representative_subset(iter([{"label": 1}] * 9), 3, **options)
+
+
 def test_wrong_use_is_named():
     with pytest.raises(ValueError, match="stream ended after 3 rows and size is 5; ask for 3 at most"):
         representative_subset(iter(range(3)), 5, strategy="prefix")

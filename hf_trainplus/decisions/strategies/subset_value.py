@@ -57,6 +57,8 @@ class Subset:
             raise ValueError(f"{shapes}: allowed is one value a row in each.")
         if len(self.indices) and (self.indices[0] < 0 or bool((np.diff(self.indices) <= 0).any())):
             raise ValueError("indices must be >= 0 and ascend, each row once; sort them and drop repeats.")
+        if not bool((np.isfinite(self.weights) & (self.weights > 0)).all()):
+            raise ValueError("weights hold values that are not positive numbers; a row stands for at least itself.")
 
     def __len__(self) -> int:
         return len(self.indices)
